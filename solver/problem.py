@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a solve gets and what it gives: plain frozen values, whole tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as the solver sees it: a name and the residual room it may fill, in tokens."""
+
+    id: str
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A waiting session as the solver sees it.
+
+    ``cost`` (tokens) is what it takes on any node; ``credit`` maps a node's id to decayed KV-cache
+    credit in tokens, absent means zero; ``tier`` is a class above the value: every candidate of a
+    higher tier is placed before any of a lower one.
+    """
+
+    id: str
+    cost: int
+    ready: bool
+    footprint: int
+    credit: Mapping[str, int] = field(default_factory=dict)
+    tier: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A snapshot: the candidates, the nodes and the unit they are rounded to."""
+
+    nodes: tuple[Node, ...]
+    candidates: tuple[Candidate, ...]
+    quantum: int = 1024
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The triplet, compared in this order and never summed across components."""
+
+    credit: int = 0
+    ready: int = 0
+    footprint: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One candidate on one node."""
+
+    candidate: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a solve returns, in the order in which it is to be applied.
+
+    ``bound`` is at least the optimum in the lexicographic order; ``optimal`` says that ``value`` meets it.
+    """
+
+    placements: tuple[Placement, ...]
+    value: Value
+    bound: Value
+    optimal: bool
+    method: str
+    seconds: float
+    quantum: int = 1
+    note: str = ""
