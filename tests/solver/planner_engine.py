@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A planner process whose engine does as the first candidate's id says: the faults of the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from solver import planner_child
+from solver.front import solve
+from tao_dynamo.errors import ProblemError
+
+if TYPE_CHECKING:
+    from solver.problem import Plan, Problem
+
+
+class Engine:
+    """Best-fit decreasing, unless told otherwise."""
+
+    faults = 0
+
+    def warm_up(self) -> str:
+        marker = os.environ.get("TAO_TEST_WARM")
+        if marker == "die":
+            sys.exit(3)
+        if marker == "slow":
+            time.sleep(60)
+        print("a library that prints on stdout")
+        return "fake device"
+
+    def device_faults(self) -> int:
+        return self.faults
+
+    def solve(self, problem: Problem, method: str, budget_ms: float) -> Plan:
+        word, _, detail = problem.candidates[0].id.partition(":") if problem.candidates else ("", "", "")
+        if word == "hang":
+            time.sleep(600)
+        if word == "pid":
+            Path(detail).write_text(str(os.getpid()), encoding="ascii")
+            time.sleep(600)
+        if word == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if word == "nonsense":
+            os.write(planner_sink, b"\xff\xff\xff\xff nonsense")
+            time.sleep(600)
+        if word == "raise":
+            msg = "as asked"
+            raise ArithmeticError(msg)
+        if word == "refuse":
+            raise ProblemError("candidates[0].id", "refuse", "another id")
+        if word == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        if word == "dynamo":
+            loaded = [name for name in sys.modules if name.split(".")[0] in {"dynamo", "nats"}]
+            if loaded:
+                raise RuntimeError(f"loaded: {loaded}")
+        if word == "fault":
+            self.faults += 1
+        if word == "slow":
+            time.sleep(float(detail))
+        return solve(problem, method="bfd", budget_ms=budget_ms)
+
+
+planner_sink = -1
+
+
+def main() -> None:
+    serve = planner_child.serve
+
+    def spying(engine: planner_child.Engine, source: int, sink: int) -> None:
+        global planner_sink  # noqa: PLW0603
+        planner_sink = sink
+        serve(engine, source, sink)
+
+    planner_child.serve = spying
+    planner_child.main(Engine)
