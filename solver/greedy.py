@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over the candidates, no way back: what the greedy methods share.
+
+Plain Python on purpose: this is the fallback while nothing compiled is warm.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from solver.rounding import Ints, Rounded
+
+
+def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool) -> Ints:
+    """Place candidates one by one; returns the assignment.
+
+    With ``heed_credit`` a candidate goes to the node with room where its credit is greatest (of equal ones
+    that with most room); otherwise, and where no such node has room, to the node with most room.
+    O(N log M + H).
+    """
+    room = rounded.capacity.tolist()
+    cost = rounded.cost.tolist()
+    assignment = [-1] * len(cost)
+    heap = [(-r, n) for n, r in enumerate(room)]
+    heapq.heapify(heap)
+    for i in order:
+        target, best = -1, (0, 0)
+        if heed_credit:
+            for node, credit in rounded.homes(i):
+                if cost[i] <= room[node] and (credit, room[node]) > best:
+                    target, best = node, (credit, room[node])
+        if target < 0 and heap:
+            while -heap[0][0] != room[heap[0][1]]:
+                heapq.heapreplace(heap, (-room[heap[0][1]], heap[0][1]))
+            if cost[i] <= -heap[0][0]:
+                target = heap[0][1]
+        if target >= 0:
+            assignment[i] = target
+            room[target] -= cost[i]
+    return np.array(assignment, dtype=np.int64)

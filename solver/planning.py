@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an assignment of indices to a plan: checked, valued and in the order in which it is to be applied."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.problem import Placement, Plan, Value
+from solver.rounding import Ints, Rounded, value_of
+from tao_dynamo.errors import SolverError
+
+
+def triplet(value: Value) -> tuple[int, int, int]:
+    """The value as a tuple, which Python compares lexicographically."""
+    return value.credit, value.ready, value.footprint
+
+
+def make_plan(
+    rounded: Rounded, assignment: Ints, *, bound: Value, method: str, seconds: float, note: str = ""
+) -> Plan:
+    """The plan of an assignment (``assignment[i]``: node of candidate ``i``, -1 for none).
+
+    The most valuable placements come first, since only a prefix may be applied. ``optimal`` is set where the
+    value meets ``bound``.
+
+    Raises:
+        SolverError: the assignment overfills a node, or its value is above the bound; both are defects of
+            the method that made it, and such a plan must not reach a node.
+    """
+    placed = np.flatnonzero(assignment >= 0)
+    used = np.zeros(len(rounded.capacity), dtype=np.int64)
+    np.add.at(used, assignment[placed], rounded.cost[placed])
+    if (used > rounded.capacity).any():
+        worst = int(np.argmax(used - rounded.capacity))
+        raise SolverError(
+            f"{method}: node {rounded.node_ids[worst]} would hold {used[worst]} quanta"
+            f" of {rounded.capacity[worst]}"
+        )
+    value = value_of(rounded, assignment)
+    if triplet(value) > triplet(bound):
+        raise SolverError(f"{method}: value {triplet(value)} above its bound {triplet(bound)}")
+    keys = []
+    ready, footprint = rounded.ready.tolist(), rounded.footprint.tolist()
+    for i in placed.tolist():
+        node = int(assignment[i])
+        credit = next((c for n, c in rounded.homes(i) if n == node), 0)
+        keys.append((-credit, -ready[i], -footprint[i], i, node))
+    keys.sort()
+    placements = tuple(Placement(rounded.candidate_ids[k[3]], rounded.node_ids[k[4]]) for k in keys)
+    return Plan(
+        placements=placements,
+        value=value,
+        bound=bound,
+        optimal=triplet(value) == triplet(bound),
+        method=method,
+        seconds=seconds,
+        quantum=rounded.quantum,
+        note=note,
+    )
