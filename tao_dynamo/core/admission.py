@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns that come in: run at once where the session holds room, else find room or wait."""
+
+from __future__ import annotations
+
+from kv_events.types import NodeId
+from tao_dynamo.core import pausing
+from tao_dynamo.core.decisions import Admit, Decision, Refuse, RefuseReason, Restart
+from tao_dynamo.core.room import Room
+from tao_dynamo.core.session import Session, SessionState
+from tao_dynamo.core.state import State
+from tao_dynamo.core.turn import LiveTurn, Turn
+
+
+def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
+    """A turn of a session arrives (DESIGN §4.4, case C10)."""
+    assert turn.session_id is not None  # noqa: S101 - guests go through arrive_guest
+    refusal = _refuse_on_arrival(state, turn)
+    if refusal is not None:
+        state.counters[f"refused.{refusal.reason.value}"] += 1
+        return [refusal]
+    session = state.session(turn.session_id, t, parent=turn.parent_session_id)
+    live = LiveTurn(turn, t, session.expect_output(turn.expected_output, state.policy.default_output_tokens))
+    if refusal := _never_fits(state, turn, live.reserved):
+        if not session.turns and session.footprint == 0:
+            state.close(session)
+        state.counters[f"refused.{refusal.reason.value}"] += 1
+        return [refusal]
+
+    if session.turns and not _fits_beside(state, session, live):
+        session = _branch(state, session, turn, t)
+    state.touch(session, t)
+    session.turns[turn.request_id] = live
+    state.requests[turn.request_id] = session.id
+    session.final = session.final or turn.final
+    session.tier = turn.strict_priority * 1_000_001 + max(-500_000, min(500_000, turn.priority))
+    session.long_tool = False
+    session.tool_seen = False
+    session.early_until = None
+    state.counters["turns"] += 1
+    if not session.hashes and turn.hashes:
+        state.register_prefix(session, tuple(turn.hashes), turn.block_size)
+
+    if session.node is None:
+        return _place_or_wait(state, session, t)
+    return _grow(state, session, t)
+
+
+def arrive_guest(state: State, turn: Turn, t: float) -> list[Decision]:
+    """A request without a session: straight through, to the node with the most overlap, then the most room."""
+    if turn.request_id in state.requests or turn.request_id in state.guests:
+        state.counters["refused.duplicate_request"] += 1
+        return [_duplicate(turn)]
+    if not state.rooms:
+        state.counters["refused.no_nodes"] += 1
+        return [Refuse(turn.request_id, None, RefuseReason.NO_NODES, "no worker is registered")]
+    expected = turn.expected_output or state.policy.default_output_tokens
+
+    def fitness(room: Room) -> tuple[bool, int, int]:
+        free = room.residual(1.0)
+        return free >= turn.prompt_tokens + expected, turn.overlap.get(room.node, 0), free
+
+    room = max(state.rooms.values(), key=fitness)
+    room.hold(_guest_id(turn.request_id), turn.prompt_tokens + expected, None)
+    state.guests[turn.request_id] = room.node
+    state.counters["guests"] += 1
+    overlap = turn.overlap.get(room.node, 0)
+    return [Admit(turn.request_id, None, room.node, 0.0, overlap), *pausing.relieve(state, room.node, t)]
+
+
+def guest_ended(state: State, request_id: str) -> bool:
+    """Release what a request without a session held. False if it is not one."""
+    node = state.guests.pop(request_id, None)
+    if node is None:
+        return False
+    if (room := state.rooms.get(node)) is not None:
+        room.release(_guest_id(request_id))
+    return True
+
+
+def settle(state: State, session: Session, node: NodeId, t: float) -> list[Decision]:
+    """Give a session of the pool room on a node, and release its turns to it."""
+    out: list[Decision] = []
+    credit = state.credits(session, t).get(node, 0)
+    waited_since = session.waiting_since
+    early = not session.pending
+    state.leave_pool(session)
+    state.hold(session, node)
+    session.epoch += 1
+    if session.paused_at is not None:
+        out.append(Restart(session.public_id, node, t - session.paused_at, early))
+        state.counters["restarts"] += 1
+        state.counters["restarts_early"] += early
+        session.paused_at = None
+    if early:
+        session.enter(state.between_turns(session), t)
+        state.expect_return(session, t)
+    for live in session.pending:
+        live.admitted_at = t
+        waited = t - waited_since if waited_since is not None else 0.0
+        out.append(Admit(live.turn.request_id, session.public_id, node, waited, credit))
+        state.counters["admitted"] += 1
+    if session.running:
+        session.enter(SessionState.RUNNING, t)
+    return out
+
+
+def best_node(state: State, session: Session, t: float) -> NodeId | None:
+    """The optimum for a single candidate: the node with the most credit, then the most residual room."""
+    credit = state.credits(session, t)
+    cost = state.cost(session)
+    best: tuple[int, int] | None = None
+    chosen: NodeId | None = None
+    for node, room in state.rooms.items():
+        residual = room_for(state, room, cost)
+        if room.added(cost, session.prefix) > residual:
+            continue
+        key = (credit.get(node, 0), residual if state.policy.balance else 0)
+        if best is None or key > best:
+            best, chosen = key, node
+    return chosen
+
+
+def room_for(state: State, room: Room, cost: int) -> int:
+    """Residual tokens of a node for a session of ``cost``: one too big for the admission mark may have an idle node."""
+    if cost > room.capacity * state.policy.admission_mark and room.used == 0 and not room.claims:
+        return room.capacity
+    return room.residual(state.policy.admission_mark)
+
+
+def _refuse_on_arrival(state: State, turn: Turn) -> Refuse | None:
+    if turn.request_id in state.requests or turn.request_id in state.guests:
+        return _duplicate(turn)
+    if len(state.waiting) >= state.policy.max_waiting:
+        text = f"{len(state.waiting)} sessions wait already; the limit is {state.policy.max_waiting}"
+        return Refuse(turn.request_id, turn.session_id, RefuseReason.OVERLOAD, text)
+    return None
+
+
+def _duplicate(turn: Turn) -> Refuse:
+    text = f"request id {turn.request_id} is in use by a live turn"
+    return Refuse(turn.request_id, turn.session_id, RefuseReason.DUPLICATE_REQUEST, text)
+
+
+def _never_fits(state: State, turn: Turn, needed: int) -> Refuse | None:
+    largest = state.largest_capacity()
+    if not state.rooms or needed <= largest or state.policy.never_fits == "alone":
+        return None
+    text = f"session {turn.session_id} needs {needed} tokens of KV room; the largest node holds {largest}"
+    return Refuse(turn.request_id, turn.session_id, RefuseReason.NEVER_FITS, text)
+
+
+def _fits_beside(state: State, session: Session, live: LiveTurn) -> bool:
+    """Whether a parallel turn fits beside the session's other live turns: now, or, while they wait, at all."""
+    if session.node is None:
+        return session.reserved + live.reserved <= state.largest_capacity()
+    room = state.rooms[session.node]
+    return room.used + live.reserved <= room.capacity
+
+
+def _branch(state: State, session: Session, turn: Turn, t: float) -> Session:
+    """A parallel turn that does not fit beside the running one waits under a name of its own."""
+    branch = state.session(f"{session.id}#{turn.request_id}", t)
+    branch.branch_of = session.id
+    branch.final = True
+    state.counters["branches"] += 1
+    return branch
+
+
+def _grow(state: State, session: Session, t: float) -> list[Decision]:
+    """The session holds room: run at once, making room for its growth at the cost of sessions between turns."""
+    assert session.node is not None  # noqa: S101 - the caller checked
+    room = state.rooms[session.node]
+    growth = state.growth(session)
+    out: list[Decision] = []
+    if room.used + growth > room.capacity:
+        out += pausing.make_room(state, room, max(0, room.capacity - growth), t, spare=session.id)
+    if room.used + growth <= room.capacity or session.running:
+        state.hold(session, room.node)
+        session.enter(SessionState.RUNNING, t)
+        credit = state.credits(session, t).get(room.node, 0)
+        for live in session.pending:
+            live.admitted_at = t
+            state.counters["admitted_at_once"] += 1
+            out.append(Admit(live.turn.request_id, session.public_id, room.node, 0.0, credit))
+        return [*out, *pausing.relieve(state, room.node, t)]
+    state.counters["outgrown"] += 1
+    out.append(pausing.pause(state, session, t))
+    return out
+
+
+def _place_or_wait(state: State, session: Session, t: float) -> list[Decision]:
+    """Without room: placed at once if nobody waits before it and a node has room, else into the pool."""
+    if not state.waiting and (node := best_node(state, session, t)) is not None:
+        state.counters["placed_at_once"] += 1
+        return settle(state, session, node, t)
+    state.to_pool(session, t)
+    return []
+
+
+def _guest_id(request_id: str) -> str:
+    return f"\x00guest\x00{request_id}"

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session between turns: its tool boundary, long tools, and room given before its tool returned."""
+
+from __future__ import annotations
+
+from tao_dynamo.core import pausing
+from tao_dynamo.core.decisions import Decision
+from tao_dynamo.core.session import Session
+from tao_dynamo.core.state import State
+
+
+def settle_down(state: State, session: Session, t: float) -> list[Decision]:
+    """A turn of the session is over: decide what state it is in now."""
+    if session.turns:
+        if session.node is not None:
+            state.hold(session, session.node)
+        elif not session.running:
+            state.to_pool(session, t)
+        return []
+    if session.final or (session.node is None and session.footprint == 0):
+        state.close(session)
+        return []
+    state.leave_pool(session)
+    if session.node is None:
+        if session.paused_at is None:
+            session.paused_at = t
+            state.counters["pauses"] += 1
+        state.to_pool(session, t)
+        return []
+    state.hold(session, session.node)
+    room = state.rooms[session.node]
+    if session.marked:
+        session.marked = False
+        if room.used > room.capacity * state.policy.target_mark:
+            return [pausing.pause(state, session, t)]
+    session.enter(state.between_turns(session), t)
+    state.watch_readiness(session, t)
+    state.watch_long_tool(session, t)
+    return pausing.relieve(state, room.node, t)
+
+
+def discount(state: State, session: Session, t: float) -> None:
+    """A tool that is expected to run long, or has run long already, leaves its session counting in part only.
+
+    Tool times are heavy-tailed: what has run for long is expected to go on for long (DESIGN §4.5).
+    """
+    if session.node is None or session.turns:
+        return
+    threshold = state.policy.long_tool_threshold_s(state.rooms[session.node].capacity)
+    remaining = state.readiness.remaining(session.id, t)
+    if remaining is None:
+        session.long_tool = t - session.last_active >= threshold
+    else:
+        longest = max(remaining.seconds, remaining.elapsed_s)
+        session.long_tool = longest >= threshold and not state.ready(session, t)
+    state.hold(session, session.node)
+
+
+def give_up_early(state: State, session: Session, t: float) -> list[Decision]:
+    """Room was given before the tool returned: if others wait and no turn has come in time, it is taken back."""
+    if session.early_until is None or t < session.early_until or session.node is None:
+        return []
+    session.early_until = None
+    if not state.waiting:
+        return []
+    state.counters["early_given_up"] += 1
+    session.tool_seen = False
+    return [pausing.pause(state, session, t)]

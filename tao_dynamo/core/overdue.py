@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody starves: sessions that have waited too long go first, within their share (DESIGN §4.6).
+
+An overdue session for which no node has room claims one: what it needs is kept free there as it comes free, and
+sessions between turns make way. Other nodes, and what is left of that one, go on serving everybody else.
+"""
+
+from __future__ import annotations
+
+from tao_dynamo.core import admission, pausing
+from tao_dynamo.core.decisions import Decision
+from tao_dynamo.core.room import Room
+from tao_dynamo.core.session import Session
+from tao_dynamo.core.state import State
+
+
+def serve(state: State, t: float) -> list[Decision]:
+    """Place overdue sessions, oldest first, while those so placed hold no more than their share of the room.
+
+    One overdue session may always be served, however big.
+    """
+    out: list[Decision] = []
+    share = state.policy.overdue_share * sum(room.capacity for room in state.rooms.values())
+    held = sum(state.rooms[s.node].held_by(s.id) for s in state.overdue_holders.values() if s.node)
+    held += sum(room.claimed for room in state.rooms.values())
+    for session in list(state.waiting.values()):
+        waited = t - (session.waiting_since if session.waiting_since is not None else t)
+        if waited < state.policy.waiting_bound_s and not _stuck(state, session, waited):
+            continue
+        cost = state.cost(session)
+        if session.claimed is None and held and held + cost > share:
+            break
+        if session.claimed is None:
+            held += cost
+        out += _serve_one(state, session, cost, t)
+    return out
+
+
+def _stuck(state: State, session: Session, waited: float) -> bool:
+    """Half the bound has passed and no node could take it even now: it needs the other half to clear one."""
+    if waited < state.policy.waiting_bound_s / 2:
+        return False
+    cost = state.cost(session)
+    return session.claimed is not None or all(
+        room.added(cost, session.prefix) > admission.room_for(state, room, cost) for room in state.rooms.values()
+    )
+
+
+def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Decision]:
+    if session.claimed is None and (node := admission.best_node(state, session, t)) is not None:
+        return _settle(state, session, state.rooms[node], t)
+    if session.claimed is None:
+        fitting = [room for room in state.rooms.values() if room.capacity >= cost and not room.claims]
+        if not fitting:
+            return []
+        credit = state.credits(session, t)
+        room = max(fitting, key=lambda r: (r.capacity - _immovable(state, r), credit.get(r.node, 0)))
+        room.claims[session.id] = cost
+        session.claimed = room.node
+        state.counters["claims"] += 1
+    room = state.rooms[session.claimed]
+    limit = max(cost, int(room.capacity * state.policy.pause_mark))
+    out = pausing.make_room(state, room, limit - cost, t, spare=session.id)
+    if room.used + room.added(cost, session.prefix) <= limit:
+        out += _settle(state, session, room, t)
+    return out
+
+
+def _settle(state: State, session: Session, room: Room, t: float) -> list[Decision]:
+    out = admission.settle(state, session, room.node, t)
+    state.overdue_holders[session.id] = session
+    state.counters["overdue_placed"] += 1
+    return out
+
+
+def _immovable(state: State, room: Room) -> int:
+    """Tokens on a node that only the end of a turn can free."""
+    held = [state.sessions[h] for h in room.holders if h in state.sessions]
+    return room.foreign + sum(room.held_by(s.id) for s in held if s.turns)

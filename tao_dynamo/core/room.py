@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The room of one node: who holds how much of it, each shared prefix counted once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kv_events.types import NodeId
+from tao_dynamo.core.prefixes import SharedPrefix
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one session holds on a node: tokens of its own, and the prefix it shares."""
+
+    own: int
+    prefix: SharedPrefix | None
+
+
+class Room:
+    """Reserved tokens of one node. Never negative: a holding is released exactly once.
+
+    Args:
+        node: whose room this is.
+        capacity: KV-cache capacity in tokens.
+        block_size: tokens per block.
+        host_tokens: capacity of the host tier in tokens, 0 without one.
+    """
+
+    def __init__(self, node: NodeId, capacity: int, block_size: int, host_tokens: int = 0) -> None:
+        self.node = node
+        self.capacity = capacity
+        self.block_size = block_size
+        self.host_tokens = host_tokens
+        self.stale = False
+        self.generation = 0
+        self.foreign = 0
+        self.claims: dict[str, int] = {}
+        self._holdings: dict[str, Holding] = {}
+        self._prefixes: dict[int, tuple[int, int]] = {}
+        self._own = 0
+        self._shared = 0
+
+    @property
+    def reserved(self) -> int:
+        """Tokens held by sessions and guests of this router."""
+        return self._own + self._shared
+
+    @property
+    def used(self) -> int:
+        """Tokens held, load that is not ours included."""
+        return self._own + self._shared + self.foreign
+
+    @property
+    def claimed(self) -> int:
+        """Tokens kept free for overdue sessions."""
+        return sum(self.claims.values())
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Ids of the sessions that hold room here."""
+        return tuple(self._holdings)
+
+    def residual(self, mark: float) -> int:
+        """Tokens that may still be given up to ``mark`` (a share of the capacity)."""
+        return max(0, int(self.capacity * mark) - self.used - self.claimed)
+
+    def has_prefix(self, key: int) -> bool:
+        """Whether a holder already pays for this prefix."""
+        return key in self._prefixes
+
+    def added(self, tokens: int, prefix: SharedPrefix | None) -> int:
+        """What a session of ``tokens`` would add here."""
+        if prefix is None:
+            return tokens
+        return max(0, tokens - prefix.tokens) + (0 if prefix.key in self._prefixes else prefix.tokens)
+
+    def held_by(self, session_id: str) -> int:
+        """Tokens of its own that a session holds here; 0 if it holds none."""
+        holding = self._holdings.get(session_id)
+        return holding.own if holding else 0
+
+    def hold(self, session_id: str, own: int, prefix: SharedPrefix | None) -> None:
+        """Reserve, or change what is reserved: ``own`` tokens beside the shared prefix."""
+        before = self._holdings.get(session_id)
+        if before is not None:
+            if before.own == own and before.prefix == prefix:
+                return
+            self._drop(before)
+        self._holdings[session_id] = Holding(own, prefix)
+        self._own += own
+        if prefix is not None:
+            count, tokens = self._prefixes.get(prefix.key, (0, prefix.tokens))
+            self._prefixes[prefix.key] = (count + 1, tokens)
+            if count == 0:
+                self._shared += tokens
+
+    def release(self, session_id: str) -> int:
+        """Give a session's room back. Returns the tokens freed; 0 if it held none."""
+        holding = self._holdings.pop(session_id, None)
+        if holding is None:
+            return 0
+        before = self.reserved
+        self._drop(holding)
+        return before - self.reserved
+
+    def freed_by(self, session_id: str) -> int:
+        """Tokens that releasing this session would free."""
+        holding = self._holdings.get(session_id)
+        if holding is None:
+            return 0
+        alone = holding.prefix is not None and self._prefixes[holding.prefix.key][0] == 1
+        return holding.own + (self._prefixes[holding.prefix.key][1] if alone and holding.prefix else 0)
+
+    def _drop(self, holding: Holding) -> None:
+        self._own -= holding.own
+        if holding.prefix is None:
+            return
+        count, tokens = self._prefixes[holding.prefix.key]
+        if count == 1:
+            del self._prefixes[holding.prefix.key]
+            self._shared -= tokens
+        else:
+            self._prefixes[holding.prefix.key] = (count - 1, tokens)

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshot, plan, revalidated apply (DESIGN §4.4)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kv_events.types import NodeId
+from solver.problem import Candidate, Node, Plan, Problem
+from tao_dynamo.core import admission, overdue
+from tao_dynamo.core.decisions import AskSolve, Decision
+from tao_dynamo.core.session import Session
+from tao_dynamo.core.state import State
+from tao_dynamo.core.timers import Timer
+
+PREFIX_SHARE = 0.25
+"""Share of a node's residual room that may be set aside for shared prefixes not yet on it."""
+
+
+class Signature(NamedTuple):
+    """What must still be true of a session for its placement to be applied."""
+
+    epoch: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A frozen copy of candidates and residual capacities that one solve works on."""
+
+    id: int
+    taken_at: float
+    problem: Problem
+    signatures: dict[str, Signature]
+    generations: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """What became of a plan, for those who ask."""
+
+    snapshot_id: int
+    at: float
+    candidates: int
+    placed: int
+    refused: dict[str, int]
+    method: str
+    seconds: float
+    optimal: bool
+    note: str
+
+
+class Solving:
+    """Asks for solves, at most one in flight, and applies what comes back."""
+
+    def __init__(self, state: State, seed: int) -> None:
+        self._state = state
+        self._seed = seed
+        self._next_id = 1
+        self._in_flight: Snapshot | None = None
+        self._asked_at: float | None = None
+        self._last_asked = float("-inf")
+        self._dirty = False
+        self.records: deque[PlanRecord] = deque(maxlen=20)
+
+    @property
+    def in_flight_since(self) -> float | None:
+        """When the solve in flight was asked for, None without one."""
+        return self._asked_at
+
+    def request(self, t: float) -> list[Decision]:
+        """A restart opportunity: serve the overdue, then ask for a solve unless one is in flight or too recent."""
+        state = self._state
+        if not state.rooms or not (state.waiting or state.returning):
+            return []
+        out = overdue.serve(state, t)
+        if not (state.waiting or state.returning):
+            return out
+        if self._asked_at is not None:
+            self._dirty = True
+            return out
+        earliest = self._last_asked + state.policy.solve_interval_s
+        if t < earliest:
+            state.timers.set(earliest, Timer.SOLVE)
+            return out
+        self._asked_at = self._last_asked = t
+        self._dirty = False
+        state.timers.set(t + state.policy.solve_timeout_s, Timer.SOLVE)
+        return [*out, AskSolve()]
+
+    def snapshot(self, t: float) -> Snapshot | None:
+        """Freeze what the solve works on. None when there is nothing to decide; then no plan is awaited."""
+        state = self._state
+        chosen = self._choose(t)
+        rooms = state.rooms
+        if not chosen or not rooms:
+            self._asked_at = None
+            return None
+        savings = _prefix_members(chosen) if state.policy.shared_prefixes else {}
+        kept = _prefixes_to_set_aside(state, savings)
+        nodes = tuple(Node(str(node), _capacity(state, node, kept, chosen, alone=len(chosen) == 1)) for node in rooms)
+        candidates = tuple(self._candidate(session, kept, t) for session in chosen)
+        largest = max(node.capacity for node in nodes)
+        if min(candidate.cost for candidate in candidates) > largest:
+            state.counters["solves_skipped"] += 1
+            self._asked_at = None
+            return None
+        quantum = state.policy.quantum or _quantum(largest, min(r.block_size for r in rooms.values()))
+        snapshot = Snapshot(
+            id=self._next_id,
+            taken_at=t,
+            problem=Problem(nodes, candidates, quantum, self._seed + self._next_id),
+            signatures={s.id: Signature(s.epoch, bool(s.pending)) for s in chosen},
+            generations={str(node): room.generation for node, room in rooms.items()},
+        )
+        self._next_id += 1
+        self._in_flight = snapshot
+        return snapshot
+
+    def failed(self, snapshot_id: int | None, t: float) -> list[Decision]:
+        """The solve gave no plan. The candidates wait for the next one."""
+        if snapshot_id is not None and (self._in_flight is None or self._in_flight.id != snapshot_id):
+            return []
+        self._state.counters["solves_failed"] += 1
+        self._in_flight = None
+        self._asked_at = None
+        return self.request(t)
+
+    def returned(self, snapshot_id: int, plan: Plan, t: float) -> list[Decision]:
+        """Apply a plan: what is no longer valid falls out; of the rest the longest prefix that fits is placed."""
+        snapshot = self._in_flight
+        if snapshot is None or snapshot.id != snapshot_id:
+            self._state.counters["plans_ignored"] += 1
+            return []
+        self._in_flight = None
+        self._asked_at = None
+        state = self._state
+        refused: dict[str, int] = {}
+        out: list[Decision] = []
+        placed = 0
+        full = False
+        for placement in plan.placements:
+            node = NodeId.parse(placement.node)
+            reason = self._invalid(snapshot, placement.candidate, node, t)
+            if reason is None:
+                session = state.sessions[placement.candidate]
+                cost = state.cost(session)
+                room = state.rooms[node]
+                full = full or room.added(cost, session.prefix) > admission.room_for(state, room, cost)
+                if not full:
+                    out += admission.settle(state, session, node, t)
+                    placed += 1
+                    continue
+                reason = "capacity"
+            refused[reason] = refused.get(reason, 0) + 1
+            state.counters[f"placement_refused.{reason}"] += 1
+            if (left := state.sessions.get(placement.candidate)) is not None:
+                left.last_refusal = reason
+        state.counters["plans_applied"] += 1
+        state.counters["plans_optimal"] += plan.optimal
+        state.counters["placements_applied"] += placed
+        self.records.append(
+            PlanRecord(
+                snapshot_id, t, len(snapshot.signatures), placed, refused, plan.method, plan.seconds,
+                plan.optimal, plan.note,
+            )
+        )  # fmt: skip
+        if self._dirty or refused:
+            out += self.request(t)
+        return out
+
+    def _invalid(self, snapshot: Snapshot, candidate: str, node: NodeId, t: float) -> str | None:
+        """The reason for which a placement falls out, None if it stands."""
+        state = self._state
+        session = state.sessions.get(candidate)
+        signature = snapshot.signatures.get(candidate)
+        if session is None or signature is None:
+            return "session_gone"
+        if candidate not in state.waiting and candidate not in state.paused:
+            return "not_waiting"
+        if session.epoch != signature.epoch:
+            return "epoch"
+        if not signature.ready and not state.refresh_returning(session, t):
+            return "tool_state"
+        room = state.rooms.get(node)
+        if room is None:
+            return "node_gone"
+        if room.generation != snapshot.generations.get(str(node)):
+            return "node_stale"
+        return None
+
+    def _choose(self, t: float) -> list[Session]:
+        """The candidates: waiting turns by class and age, then paused sessions about to return."""
+        state = self._state
+        for session in list(state.returning.values()):
+            state.refresh_returning(session, t)
+        waiting = [s for s in state.waiting.values() if s.claimed is None]
+        limit = state.policy.max_candidates
+        if len(waiting) > limit:
+            waiting.sort(key=lambda s: -s.tier)
+        return [*waiting, *state.returning.values()][:limit]
+
+    def _candidate(self, session: Session, kept: set[int], t: float) -> Candidate:
+        state = self._state
+        cost = state.cost(session)
+        prefix = session.prefix
+        if prefix is not None and prefix.key in kept:
+            cost = max(1, cost - prefix.tokens)
+        credit = {str(node): tokens for node, tokens in state.credits(session, t).items()}
+        return Candidate(
+            session.id,
+            cost,
+            state.ready(session, t),
+            max(session.footprint, state.cost(session)),
+            credit,
+            session.tier,
+        )
+
+
+def _prefix_members(chosen: list[Session]) -> dict[int, tuple[int, int]]:
+    """Per shared prefix among the candidates: how many have it, and its tokens."""
+    members: dict[int, tuple[int, int]] = {}
+    for session in chosen:
+        if session.prefix is not None:
+            count, _ = members.get(session.prefix.key, (0, 0))
+            members[session.prefix.key] = (count + 1, session.prefix.tokens)
+    return members
+
+
+def _prefixes_to_set_aside(state: State, members: dict[int, tuple[int, int]]) -> set[int]:
+    """Prefixes that are charged to the nodes and not to each candidate.
+
+    The solver's costs add up, a shared prefix does not. So a prefix that every node already holds, or that several
+    candidates share, is charged once to the node. Those that save most come first, while what they
+    take fits a share of the room; the others stay in their candidates' costs, which is an upper bound.
+    """
+    kept: set[int] = set()
+    rooms = list(state.rooms.values())
+    set_aside = {room.node: 0 for room in rooms}
+    by_saving = sorted(members.items(), key=lambda item: -(item[1][0] - 1) * item[1][1])
+    for key, (count, tokens) in by_saving:
+        missing = [room for room in rooms if not room.has_prefix(key)]
+        if count < 2 and missing:
+            continue
+        mark = state.policy.admission_mark
+        if all(
+            set_aside[r.node] + tokens <= max(PREFIX_SHARE * r.residual(mark), tokens if not set_aside[r.node] else 0)
+            for r in missing
+        ):
+            kept.add(key)
+            for room in missing:
+                set_aside[room.node] += tokens
+    return kept
+
+
+def _capacity(state: State, node: NodeId, kept: set[int], chosen: list[Session], *, alone: bool) -> int:
+    """Residual tokens of a node for the solver, less the shared prefixes that are charged to it."""
+    room = state.rooms[node]
+    residual = room.residual(state.policy.admission_mark)
+    if alone:
+        residual = admission.room_for(state, room, state.cost(chosen[0]))
+    tokens = {s.prefix.key: s.prefix.tokens for s in chosen if s.prefix is not None and s.prefix.key in kept}
+    return max(0, residual - sum(n for key, n in tokens.items() if not room.has_prefix(key)))
+
+
+def _quantum(largest: int, block_size: int) -> int:
+    """About a thousand quanta on the largest node, and never finer than a block."""
+    quantum = max(1, block_size)
+    while quantum * 1024 < largest:
+        quantum *= 2
+    return quantum

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the core, and the few moves that keep them consistent with each other.
+
+Every change of who holds room goes through :meth:`State.hold` and :meth:`State.release`, every change of who
+waits through :meth:`State.to_pool` and :meth:`State.leave_pool`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+
+from kv_events.types import NodeId
+from tao_dynamo.core.policy import Policy
+from tao_dynamo.core.prefixes import PrefixRegistry
+from tao_dynamo.core.room import Room
+from tao_dynamo.core.seams import CreditSource, ReadinessSource
+from tao_dynamo.core.session import Session, SessionState
+from tao_dynamo.core.timers import Timer, Timers
+
+
+class State:
+    """Sessions, rooms, the waiting pool and the counters."""
+
+    def __init__(self, policy: Policy, credit: CreditSource, readiness: ReadinessSource) -> None:
+        self.policy = policy
+        self.credit = credit
+        self.readiness = readiness
+        self.sessions: OrderedDict[str, Session] = OrderedDict()
+        self.rooms: dict[NodeId, Room] = {}
+        self.waiting: dict[str, Session] = {}
+        self.paused: dict[str, Session] = {}
+        self.returning: dict[str, Session] = {}
+        self.overdue_holders: dict[str, Session] = {}
+        self.requests: dict[str, str] = {}
+        self.guests: dict[str, NodeId] = {}
+        self.prefixes = PrefixRegistry()
+        self.by_index: dict[int, Session] = {}
+        self.timers = Timers()
+        self.counters: Counter[str] = Counter()
+        self._next_index = 1
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    def session(self, session_id: str, t: float, *, parent: str | None = None) -> Session:
+        """The session of this id, made if there is none."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            session = Session(session_id, self._next_index, created_at=t, since=t, last_active=t, parent=parent)
+            self._next_index += 1
+            self.sessions[session_id] = session
+            self.by_index[session.index] = session
+            if parent is not None and (owner := self.sessions.get(parent)) is not None:
+                owner.children += 1
+            self.counters["sessions"] += 1
+        return session
+
+    def touch(self, session: Session, t: float) -> None:
+        """Something happened to the session: it is the last to expire, and older plans do not know it."""
+        session.epoch += 1
+        self.heard(session, t)
+
+    def heard(self, session: Session, t: float) -> None:
+        """The session's tools were heard of. A plan made before still stands, timers set before do not."""
+        session.last_active = t
+        session.tool_epoch += 1
+        self.sessions.move_to_end(session.id)
+
+    def close(self, session: Session) -> None:
+        """Forget the session and everything kept for it."""
+        self.release(session)
+        self.leave_pool(session)
+        del self.sessions[session.id]
+        del self.by_index[session.index]
+        for request_id in session.turns:
+            self.requests.pop(request_id, None)
+        for index in self.prefixes.remove(session.index):
+            self._prefix_changed(index)
+        if session.parent is not None and (owner := self.sessions.get(session.parent)) is not None:
+            owner.children -= 1
+        if session.branch_of is None:
+            self.credit.forget(session.id)
+            self.readiness.forget(session.id)
+        self.counters["sessions_closed"] += 1
+
+    def register_prefix(self, session: Session, hashes: tuple[int, ...], block_size: int) -> None:
+        """Count the session's first prompt in among the shared prefixes."""
+        session.hashes = hashes
+        if self.policy.shared_prefixes and session.branch_of is None:
+            for index in self.prefixes.add(session.index, hashes, block_size):
+                self._prefix_changed(index)
+
+    def _prefix_changed(self, index: int) -> None:
+        session = self.by_index.get(index)
+        if session is None:
+            return
+        session.prefix = self.prefixes.shared(index)
+        if session.node is not None:
+            self.hold(session, session.node)
+
+    # --- value ------------------------------------------------------------------------------------
+
+    def ready(self, session: Session, t: float) -> bool:
+        """Whether the session counts as ready (DESIGN §4.2).
+
+        Between turns with no tool known it does so for the default tool time only: nobody knows what it does,
+        and for ever is too long.
+        """
+        if session.pending:
+            return True
+        if session.children and not session.running:
+            return False
+        if self.readiness.running(session.id):
+            return self.readiness.ready(session.id, t)
+        if self.policy.candidates == "all":
+            return True
+        return t - session.last_active <= self.policy.default_tool_s
+
+    def credits(self, session: Session, t: float) -> dict[NodeId, int]:
+        """Credit on each live node, in tokens. What several sessions share is no session's own."""
+        if session.branch_of is not None:
+            return {}
+        shared = session.prefix.tokens if session.prefix else 0
+        resident = self.credit.resident(session.id) if shared else {}
+        own: dict[NodeId, int] = {}
+        for node, tokens in self.credit.credits(session.id, t).items():
+            if node not in self.rooms:
+                continue
+            if shared:
+                whole = resident.get(node, 0)
+                own[node] = tokens * max(0, whole - shared) // whole if whole else 0
+            else:
+                own[node] = tokens
+        return {node: tokens for node, tokens in own.items() if tokens > 0}
+
+    def cost(self, session: Session) -> int:
+        """Tokens it needs on a node that does not hold its shared prefix.
+
+        Where the operator lets a session run alone that fits no node, it needs all of the largest.
+        """
+        tokens = max(1, session.reserved)
+        return min(tokens, self.largest_capacity()) if self.policy.never_fits == "alone" else tokens
+
+    # --- room -------------------------------------------------------------------------------------
+
+    def hold(self, session: Session, node: NodeId) -> None:
+        """Reserve what the session needs on the node, or bring the reservation up to date."""
+        prefix = session.prefix
+        own = max(0, self.cost(session) - (prefix.tokens if prefix else 0))
+        if session.long_tool and not session.turns:
+            own = int(own * self.policy.long_tool_factor)
+        session.node = node
+        self.rooms[node].hold(session.id, own, prefix)
+
+    def growth(self, session: Session) -> int:
+        """Tokens by which the session's reservation would grow if it were brought up to date."""
+        if session.node is None:
+            return self.cost(session)
+        prefix = session.prefix
+        own = max(0, self.cost(session) - (prefix.tokens if prefix else 0))
+        return own - self.rooms[session.node].held_by(session.id)
+
+    def release(self, session: Session) -> int:
+        """Give the session's room back, once. Returns the tokens freed."""
+        self.unclaim(session)
+        self.overdue_holders.pop(session.id, None)
+        session.early_until = None
+        session.marked = False
+        if session.node is None:
+            return 0
+        room = self.rooms.get(session.node)
+        session.node = None
+        return room.release(session.id) if room is not None else 0
+
+    def unclaim(self, session: Session) -> None:
+        """Drop the room that was kept free for the session."""
+        if session.claimed is not None and (room := self.rooms.get(session.claimed)) is not None:
+            room.claims.pop(session.id, None)
+        session.claimed = None
+
+    def largest_capacity(self) -> int:
+        """Tokens of the largest node."""
+        return max((room.capacity for room in self.rooms.values()), default=0)
+
+    # --- the pool ---------------------------------------------------------------------------------
+
+    def to_pool(self, session: Session, t: float) -> None:
+        """The session has no room: it waits with its turn, or it is paused between turns."""
+        if session.pending:
+            if session.waiting_since is None:
+                session.waiting_since = t
+                for share in (0.5, 1.0):
+                    self.timers.set(t + share * self.policy.waiting_bound_s, Timer.OVERDUE, session.id)
+            session.enter(SessionState.WAITING, t)
+            self.paused.pop(session.id, None)
+            self.returning.pop(session.id, None)
+            self.waiting[session.id] = session
+        else:
+            session.enter(SessionState.PAUSED, t)
+            self.waiting.pop(session.id, None)
+            session.waiting_since = None
+            self.paused[session.id] = session
+            self.refresh_returning(session, t)
+
+    def leave_pool(self, session: Session) -> None:
+        """The session waits no longer."""
+        self.waiting.pop(session.id, None)
+        self.paused.pop(session.id, None)
+        self.returning.pop(session.id, None)
+        session.waiting_since = None
+        session.last_refusal = None
+        self.unclaim(session)
+
+    def refresh_returning(self, session: Session, t: float) -> bool:
+        """Whether a paused session is about to return and may be placed early; keeps the set of those."""
+        if session.id not in self.paused:
+            return False
+        known = session.tool_seen or self.policy.candidates == "all"
+        if known and (self.policy.candidates == "all" or self.ready(session, t)):
+            self.returning[session.id] = session
+            return True
+        self.returning.pop(session.id, None)
+        return False
+
+    def between_turns(self, session: Session) -> SessionState:
+        """The state of a session that holds room and has no turn."""
+        return SessionState.TOOL if self.readiness.running(session.id) else SessionState.IDLE
+
+    def watch_readiness(self, session: Session, t: float) -> None:
+        """Look again when the session's readiness may change by itself."""
+        change = self.readiness.next_change(session.id, t)
+        if change is not None:
+            self.timers.set(max(change, t + 0.001), Timer.READINESS, session.id, session.tool_epoch)
+
+    def watch_long_tool(self, session: Session, t: float) -> None:
+        """Look again when the session's tool has run for long."""
+        if session.node is None or self.policy.long_tool_factor >= 1.0:
+            return
+        threshold = self.policy.long_tool_threshold_s(self.rooms[session.node].capacity)
+        self.timers.set(t + threshold, Timer.LONG_TOOL, session.id, session.tool_epoch)
+
+    def expect_return(self, session: Session, t: float) -> None:
+        """Room was given before the tool returned: it is given up again if no turn comes in time."""
+        remaining = self.readiness.remaining(session.id, t)
+        wait = 2.0 * (remaining.seconds if remaining else 0.0) + self.policy.early_grace_s
+        session.early_until = t + wait
+        self.timers.set(t + wait, Timer.EARLY, session.id)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen answers for those who ask who waits, since when and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kv_events.types import NodeId
+from tao_dynamo.core import admission
+from tao_dynamo.core.session import Session, SessionState
+from tao_dynamo.core.solving import PlanRecord, Solving
+from tao_dynamo.core.state import State
+
+REFUSAL_WORDS = {
+    "capacity": "the last plan chose it, but its node had filled up meanwhile",
+    "epoch": "a new turn came while the last plan was made",
+    "tool_state": "its tool was about to return, and now is not",
+    "node_gone": "the node of the last plan is gone",
+    "node_stale": "the events of the last plan's node had a gap",
+    "not_waiting": "it was placed while the last plan was made",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node's room in tokens."""
+
+    node: NodeId
+    capacity: int
+    reserved: int
+    foreign: int
+    claimed: int
+    residual: int
+    sessions: int
+    running: int
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session. ``waited_s`` counts from when its turn arrived; ``reason`` says in words why it has no room."""
+
+    session_id: str
+    state: SessionState
+    since: float
+    for_s: float
+    node: NodeId | None
+    footprint: int
+    cost: int
+    ready: bool
+    credits: dict[NodeId, int]
+    remaining_s: float | None
+    tool_elapsed_s: float | None
+    waited_s: float | None
+    overdue: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The whole core at one moment. ``waiting`` is the pool in its order; ``paused`` is without a turn."""
+
+    at: float
+    policy: str
+    shared_prefixes: bool
+    nodes: tuple[NodeView, ...]
+    sessions_by_state: dict[str, int]
+    waiting: tuple[SessionView, ...]
+    paused: int
+    requests: int
+    guests: int
+    counters: dict[str, int]
+    plans: tuple[PlanRecord, ...]
+    solve_in_flight: bool
+
+
+def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) -> Statistics:
+    """Everything but the single sessions; of the waiting pool the first ``limit``."""
+    by_state = dict.fromkeys((s.value for s in SessionState), 0)
+    for session in state.sessions.values():
+        by_state[session.state.value] += 1
+    pool = list(state.waiting.values())[:limit]
+    return Statistics(
+        at=t,
+        policy=state.policy.name,
+        shared_prefixes=state.policy.shared_prefixes,
+        nodes=tuple(_node_view(state, node) for node in state.rooms),
+        sessions_by_state=by_state,
+        waiting=tuple(session_view(state, session, t) for session in pool),
+        paused=len(state.paused),
+        requests=len(state.requests),
+        guests=len(state.guests),
+        counters=dict(state.counters),
+        plans=tuple(solving.records),
+        solve_in_flight=solving.in_flight_since is not None,
+    )
+
+
+def session_view(state: State, session: Session, t: float) -> SessionView:
+    """One session as it is now."""
+    remaining = state.readiness.remaining(session.id, t)
+    waited = t - session.waiting_since if session.waiting_since is not None else None
+    return SessionView(
+        session_id=session.public_id,
+        state=session.state,
+        since=session.since,
+        for_s=t - session.since,
+        node=session.node,
+        footprint=session.footprint,
+        cost=state.cost(session),
+        ready=state.ready(session, t),
+        credits=state.credits(session, t),
+        remaining_s=remaining.seconds if remaining else None,
+        tool_elapsed_s=remaining.elapsed_s if remaining else None,
+        waited_s=waited,
+        overdue=waited is not None and waited >= state.policy.waiting_bound_s,
+        reason=_reason(state, session),
+    )
+
+
+def _node_view(state: State, node: NodeId) -> NodeView:
+    room = state.rooms[node]
+    held = [state.sessions[h] for h in room.holders if h in state.sessions]
+    return NodeView(
+        node=node,
+        capacity=room.capacity,
+        reserved=room.reserved,
+        foreign=room.foreign,
+        claimed=room.claimed,
+        residual=room.residual(state.policy.admission_mark),
+        sessions=len(held),
+        running=sum(session.running for session in held),
+        stale=room.stale,
+    )
+
+
+def _reason(state: State, session: Session) -> str:
+    if session.state is SessionState.PAUSED:
+        if state.readiness.running(session.id):
+            return "paused while its tool runs; it gets room when the tool is about to return and a node has room"
+        return "paused; it gets room with its next turn"
+    if session.state is not SessionState.WAITING:
+        return ""
+    if not state.rooms:
+        return "no worker is registered"
+    cost = state.cost(session)
+    if session.claimed is not None:
+        room = state.rooms.get(session.claimed)
+        free = room.capacity - room.used if room else 0
+        return f"overdue: node {session.claimed} is being cleared for it, {free} of {cost} tokens are free"
+    room = max(state.rooms.values(), key=lambda r: admission.room_for(state, r, cost) - r.added(cost, session.prefix))
+    added, free = room.added(cost, session.prefix), admission.room_for(state, room, cost)
+    if added > free:
+        return f"needs {added} tokens; the most that may be given now is {free}, on node {room.node}"
+    if session.last_refusal is not None:
+        return REFUSAL_WORDS[session.last_refusal]
+    return "a plan is being made"
