@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dynamo's messages as they lie on the bus, and how to read them.
+
+A message is a msgpack envelope whose payload is msgpack again. Reading is tolerant: fields that we do not know
+are skipped, event kinds that we do not know are counted, and one event that breaks the format does not cost the
+others of its batch. Only a message that is no envelope, or whose payload is no list, raises ``WireError``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from kv_events.types import NodeId
+from tao_dynamo.errors import WireError
+
+DEVICE: Final = "device"
+"""The tier whose blocks a turn can use at once."""
+
+KV_EVENTS: Final = "kv-events"
+KV_METRICS: Final = "kv_metrics"
+PASS_METRICS: Final = "forward-pass-metrics"
+TOOL_EVENTS: Final = "agent-tool-events"
+
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """What every publisher wraps around a payload.
+
+    ``sequence`` counts the messages of one publisher from 0; ``published_at`` is the publisher's clock in ms.
+    """
+
+    publisher_id: U64
+    sequence: U64
+    payload: bytes
+    published_at: int = 0
+    topic: str = ""
+
+
+class StoredBlock(msgspec.Struct, frozen=True, gc=False):
+    """One block: the engine's own name for it (opaque), and Dynamo's hash of its tokens."""
+
+    block_hash: U64
+    tokens_hash: U64
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """A run of blocks, each the child of the one before; ``parent_hash`` names the parent of the first."""
+
+    blocks: list[StoredBlock]
+    parent_hash: U64 | None = None
+    start_position: int | None = None
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False):
+    """Blocks that left the tier, by the engine's names."""
+
+    block_hashes: list[U64]
+
+
+class Cleared(msgspec.Struct, frozen=True, gc=False):
+    """Every block left the tier."""
+
+
+class KvEvent(msgspec.Struct, frozen=True, gc=False):
+    """One change of one node's cache. ``event_id`` counts per node from 1; dumps number theirs otherwise."""
+
+    node: NodeId
+    event_id: int
+    data: Stored | Removed | Cleared
+    tier: str = DEVICE
+
+
+class KvBatch(msgspec.Struct, frozen=True, gc=False):
+    """The events of one message.
+
+    ``unknown`` counts events of a kind that we do not know, ``malformed`` those that break the format.
+    """
+
+    events: list[KvEvent]
+    unknown: int = 0
+    malformed: int = 0
+
+
+class KvMetrics(msgspec.Struct, frozen=True, gc=False):
+    """Topic ``kv_metrics``: what a node's engine says of its load; ``kv_used_blocks`` are in use now."""
+
+    worker_id: U64
+    dp_rank: Rank = 0
+    active_decode_blocks: int | None = None
+    active_prefill_tokens: int | None = None
+    kv_used_blocks: int | None = None
+
+    @property
+    def node(self) -> NodeId:
+        """The node that it speaks of."""
+        return NodeId(self.worker_id, self.dp_rank)
+
+
+class Scheduled(msgspec.Struct, frozen=True, gc=False):
+    """The requests of one forward pass; sums are in tokens."""
+
+    num_prefill_requests: int = 0
+    sum_prefill_tokens: int = 0
+    sum_prefill_kv_tokens: int = 0
+    num_decode_requests: int = 0
+    sum_decode_kv_tokens: int = 0
+
+
+class Queued(msgspec.Struct, frozen=True, gc=False):
+    """The requests that wait inside the engine; sums are in tokens."""
+
+    num_prefill_requests: int = 0
+    sum_prefill_tokens: int = 0
+    num_decode_requests: int = 0
+    sum_decode_kv_tokens: int = 0
+
+
+class ForwardPass(msgspec.Struct, frozen=True, gc=False):
+    """Topic ``forward-pass-metrics``: one pass of one node. ``worker_id`` is a string on the wire, ``wall_time`` s."""
+
+    worker_id: str | int
+    dp_rank: Rank = 0
+    version: int = 0
+    counter_id: int = 0
+    wall_time: float = 0.0
+    scheduled_requests: Scheduled = Scheduled()
+    queued_requests: Queued = Queued()
+
+    @property
+    def node(self) -> NodeId:
+        """The node that it speaks of."""
+        return NodeId(int(self.worker_id), self.dp_rank)
+
+
+class _Data(msgspec.Struct, frozen=True, gc=False):
+    stored: Stored | None = None
+    removed: Removed | None = None
+    cleared: Any = msgspec.UNSET
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    event_id: U64
+    data: _Data | str
+    dp_rank: Rank = 0
+
+
+class _RouterEvent(msgspec.Struct, frozen=True, gc=False):
+    worker_id: U64
+    event: _Event
+    storage_tier: str = DEVICE
+    residency_domain: str = "worker"
+
+
+_CLEARED: Final = Cleared()
+_READ_ENVELOPE: Final = msgspec.msgpack.Decoder(Envelope)
+_READ_BATCH: Final = msgspec.msgpack.Decoder(list[_RouterEvent])
+_READ_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_READ_ONE: Final = msgspec.msgpack.Decoder(_RouterEvent)
+_READ_METRICS: Final = msgspec.msgpack.Decoder(KvMetrics)
+_READ_PASS: Final = msgspec.msgpack.Decoder(ForwardPass)
+_BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError)
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """Read one message of the bus.
+
+    Raises:
+        WireError: it is no envelope.
+    """
+    try:
+        return _READ_ENVELOPE.decode(data)
+    except _BAD as error:
+        raise WireError(f"no envelope in a message of {len(data)} bytes: {error}") from error
+
+
+def decode_kv_events(payload: bytes) -> KvBatch:
+    """Read the payload of topic ``kv-events``.
+
+    Raises:
+        WireError: it is no list of anything.
+    """
+    malformed = 0
+    try:
+        wired = _READ_BATCH.decode(payload)
+    except _BAD:
+        wired, malformed = _one_by_one(payload)
+    events: list[KvEvent] = []
+    unknown = 0
+    for item in wired:
+        event = _plain(item)
+        if event is None:
+            unknown += 1
+        else:
+            events.append(event)
+    return KvBatch(events, unknown, malformed)
+
+
+def decode_kv_metrics(payload: bytes) -> KvMetrics:
+    """Read the payload of topic ``kv_metrics``.
+
+    Raises:
+        WireError: it cannot be read.
+    """
+    try:
+        return _READ_METRICS.decode(payload)
+    except _BAD as error:
+        raise WireError(f"unreadable kv_metrics: {error}") from error
+
+
+def decode_forward_pass(payload: bytes) -> ForwardPass:
+    """Read the payload of topic ``forward-pass-metrics``.
+
+    Raises:
+        WireError: it cannot be read, or its worker id is no number.
+    """
+    try:
+        read = _READ_PASS.decode(payload)
+        int(read.worker_id)
+    except _BAD as error:
+        raise WireError(f"unreadable forward-pass-metrics: {error}") from error
+    return read
+
+
+def decode_dump(text: str | bytes) -> list[KvEvent]:
+    """Read what ``KvRouter.dump_events()`` returns: JSON, the stored events of every node; other kinds are left out.
+
+    Raises:
+        WireError: it is no JSON list of events.
+    """
+    try:
+        wired = msgspec.convert(json.loads(text), list[_RouterEvent])
+    except _BAD as error:
+        raise WireError(f"unreadable dump: {error}") from error
+    return [event for item in wired if (event := _plain(item)) is not None]
+
+
+def _one_by_one(payload: bytes) -> tuple[list[_RouterEvent], int]:
+    try:
+        raws = _READ_RAWS.decode(payload)
+    except _BAD as error:
+        raise WireError(f"no list of events in a payload of {len(payload)} bytes: {error}") from error
+    good: list[_RouterEvent] = []
+    for raw in raws:
+        try:
+            good.append(_READ_ONE.decode(raw))
+        except _BAD:  # noqa: PERF203 - one bad event must not cost the others
+            continue
+    return good, len(raws) - len(good)
+
+
+def _plain(item: _RouterEvent) -> KvEvent | None:
+    """Return the event without its wrapping, or None for a kind, or an owner of the cache, that we do not know."""
+    if item.residency_domain != "worker":
+        return None
+    wired = item.event
+    data = wired.data
+    kind: Stored | Removed | Cleared | None
+    if isinstance(data, str):
+        kind = _CLEARED if data == "cleared" else None
+    elif data.stored is not None:
+        kind = data.stored
+    elif data.removed is not None:
+        kind = data.removed
+    else:
+        kind = None if data.cleared is msgspec.UNSET else _CLEARED
+    if kind is None:
+        return None
+    return KvEvent(NodeId(item.worker_id, wired.dp_rank), wired.event_id, kind, item.storage_tier)
