@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branch and bound on top of :mod:`solver.credit`, and what every credit optimum has in common."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.credit import (
+    PLAIN,
+    Flags,
+    Pairs,
+    Work,
+    accept,
+    ascend,
+    best_of_node,
+    credit_bound,
+    fault_of,
+    make_work,
+    repair,
+)
+from solver.jit import compiled
+from solver.rounding import Ints
+
+DEPTH = 256
+"""Open branches kept at most; one that finds no place counts as unproven."""
+CHUNK = 50
+"""Branches between two looks at the clock."""
+
+OPEN, FIXED, DEAD = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CreditResult:
+    """``held[H]``: the pairs of the best choice found; its ``credit`` and the proven ``bound`` (tokens).
+
+    ``price[N]`` and ``best[M]`` are the relaxation at the root (prices, knapsack optima).
+    """
+
+    held: Flags
+    credit: int
+    bound: int
+    price: Ints
+    best: Ints
+
+
+@compiled
+def _root(
+    pairs: Pairs, shared: Ints, work: Work, steps: int
+) -> tuple[Flags, Ints, Ints, int, int, Flags]:
+    """The relaxation with nothing decided: chosen, price, best, its bound, the repaired credit and choice."""
+    banned = np.zeros(len(pairs.node), np.uint8)
+    chosen = np.zeros(len(pairs.node), np.uint8)
+    price = np.zeros(len(pairs.cost), np.int64)
+    best = np.zeros(len(pairs.capacity), np.int64)
+    for n in range(len(pairs.capacity)):
+        best[n] = best_of_node(pairs, n, banned, price, -1, PLAIN, work)
+        accept(pairs, n, chosen, work)
+    ascend(pairs, shared, banned, chosen, price, best, work, steps)
+    total, held = repair(pairs, chosen, work)
+    return chosen, price, best, credit_bound(pairs, best, price), total, held
+
+
+@compiled
+def _branch(
+    pairs: Pairs,
+    shared: Ints,
+    work: Work,
+    banned: npt.NDArray[np.uint8],
+    chosen: npt.NDArray[np.uint8],
+    price: npt.NDArray[np.int64],
+    best: npt.NDArray[np.int64],
+    state: Ints,
+    held: Flags,
+    steps: int,
+    chunk: int,
+) -> None:
+    """Take up to ``chunk`` branches from the stack.
+
+    ``state`` is (height of the stack, best credit so far, greatest bound given up); the other arrays have
+    one row per open branch. ``held`` is the best choice so far.
+    """
+    while state[0] > 0 and chunk > 0:
+        chunk -= 1
+        top = state[0] - 1
+        state[0] = top
+        if credit_bound(pairs, best[top], price[top]) <= state[1]:
+            continue
+        total, repaired = repair(pairs, chosen[top], work)
+        if total > state[1]:
+            state[1] = total
+            held[:] = repaired
+        item, worst = -1, -1
+        for i in shared:
+            fault = fault_of(pairs, i, chosen[top], price[top])
+            if fault and price[top, i] + 1 > worst:
+                item, worst = i, price[top, i] + 1
+        if item < 0:
+            continue
+        low, high = pairs.start[item], pairs.start[item + 1]
+        keep = -1
+        for k in range(low, high):
+            if not banned[top, k] and (
+                keep < 0
+                or chosen[top, k] > chosen[top, keep]
+                or (chosen[top, k] == chosen[top, keep] and pairs.worth[k] > pairs.worth[keep])
+            ):
+                keep = k
+        if top + 1 < len(banned):
+            banned[top + 1], chosen[top + 1] = banned[top], chosen[top]
+            price[top + 1], best[top + 1] = price[top], best[top]
+        else:
+            state[2] = max(state[2], credit_bound(pairs, best[top], price[top]))
+            continue
+        for child in range(2):
+            row = top + child
+            alive = 0
+            for k in range(low, high):
+                # First the branch that leaves `keep` out, then, to be taken next, the one that leaves only it.
+                if (k == keep) == (child == 0):
+                    banned[row, k] = 1
+                alive += 1 - banned[row, k]
+            if alive <= 1:
+                price[row, item] = 0
+            for k in range(low, high):
+                n = pairs.node[k]
+                best[row, n] = best_of_node(pairs, n, banned[row], price[row], -1, PLAIN, work)
+                accept(pairs, n, chosen[row], work)
+            ascend(pairs, shared, banned[row], chosen[row], price[row], best[row], work, steps)
+        state[0] = top + 2
+
+
+def solve_credit(pairs: Pairs, deadline: float) -> CreditResult:
+    """The greatest total credit, proven or with a bound, by ``deadline`` (of ``time.perf_counter``)."""
+    work = make_work(pairs)
+    shared = np.flatnonzero(np.diff(pairs.start) > 1)
+    steps = 6 * len(shared) + 20
+    chosen, price, best, bound, credit, held = _root(pairs, shared, work, steps)
+    if bound <= credit:
+        return CreditResult(held, credit, credit, price, best)
+    rows_banned = np.zeros((DEPTH, len(held)), dtype=np.uint8)
+    rows_chosen = np.empty((DEPTH, len(held)), dtype=np.uint8)
+    rows_price = np.empty((DEPTH, len(price)), dtype=np.int64)
+    rows_best = np.empty((DEPTH, len(best)), dtype=np.int64)
+    rows_chosen[0], rows_price[0], rows_best[0] = chosen, price, best
+    state = np.array([1, credit, 0], dtype=np.int64)
+    while state[0] and time.perf_counter() < deadline:
+        _branch(
+            pairs,
+            shared,
+            work,
+            rows_banned,
+            rows_chosen,
+            rows_price,
+            rows_best,
+            state,
+            held,
+            min(steps, 60),
+            CHUNK,
+        )
+    credit = int(state[1])
+    for row in range(int(state[0])):
+        bound_here = credit_bound(pairs, rows_best[row], rows_price[row])
+        state[2] = max(int(state[2]), bound_here)
+    return CreditResult(held, credit, max(credit, int(state[2])), price, best)
+
+
+@compiled
+def common_pairs(pairs: Pairs, credit: int, price: Ints, best: Ints) -> Flags:
+    """What every choice of ``credit`` in total agrees on, as far as the relaxation shows it.
+
+    Per pair: ``FIXED`` where leaving it out brings the bound below ``credit``, ``DEAD`` where taking it
+    does, else ``OPEN``. By one table of prefixes and one of suffixes per node: O(pairs x room).
+    """
+    status = np.zeros(len(pairs.node), np.uint8)
+    whole = best.sum() + price.sum()
+    room = 0
+    most = 0
+    for n in range(len(pairs.capacity)):
+        room = max(room, pairs.capacity[n])
+        most = max(most, pairs.list_start[n + 1] - pairs.list_start[n])
+    before = np.zeros((most + 1, room + 1), np.int64)
+    after = np.zeros(room + 1, np.int64)
+    fresh = np.zeros(room + 1, np.int64)
+    for n in range(len(pairs.capacity)):
+        low, high = pairs.list_start[n], pairs.list_start[n + 1]
+        size = pairs.capacity[n]
+        for j in range(high - low):
+            i = pairs.owner[pairs.list_pair[low + j]]
+            w, v = pairs.cost[i], pairs.worth[pairs.list_pair[low + j]] - price[i]
+            for c in range(size + 1):
+                kept = before[j, c]
+                before[j + 1, c] = max(kept, before[j, c - w] + v) if c >= w else kept
+        after[:] = 0
+        for j in range(high - low - 1, -1, -1):
+            k = pairs.list_pair[low + j]
+            i = pairs.owner[k]
+            w, v = pairs.cost[i], pairs.worth[k] - price[i]
+            taken, left = -1, 0
+            for c in range(size + 1):
+                left = max(left, before[j, c] + after[size - c])
+                if c + w <= size:
+                    taken = max(taken, before[j, c] + after[size - w - c])
+            if (whole - best[n] + left + pairs.slack) // pairs.scale < credit:
+                status[k] = FIXED
+            elif (whole - best[n] + taken + v + pairs.slack) // pairs.scale < credit:
+                status[k] = DEAD
+            for c in range(size + 1):
+                fresh[c] = max(after[c], after[c - w] + v) if c >= w else after[c]
+            after[:] = fresh
+    return status
+
+
