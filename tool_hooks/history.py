@@ -79,9 +79,11 @@ class History:
     Args:
         window: durations kept per name.
         max_names: names kept.
+        seeds: durations that a new window begins with; they are forgotten first.
     """
 
-    def __init__(self, *, window: int, max_names: int) -> None:
+    def __init__(self, *, window: int, max_names: int, seeds: tuple[float, ...] = ()) -> None:
+        self._seeds = seeds
         self._window = window
         self._max_names = max_names
         self._windows: OrderedDict[str, Window] = OrderedDict()
@@ -98,6 +100,8 @@ class History:
         found = self._windows.get(name)
         if found is None:
             found = self._windows[name] = Window(self._window)
+            for seed in self._seeds:
+                found.add(seed)
             if len(self._windows) > self._max_names:
                 self._windows.popitem(last=False)
         else:

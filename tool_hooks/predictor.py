@@ -68,16 +68,26 @@ class _Call:
 
 
 @dataclass(slots=True)
+class _End:
+    """A call that is over. What is missing to learn from it, its facts or its duration, may still come."""
+
+    t: float
+    facts: CallFacts | None = None
+    duration_s: float | None = None
+
+
+@dataclass(slots=True)
 class _Session:
     calls: OrderedDict[str, _Call] = field(default_factory=OrderedDict)
-    ends: OrderedDict[str, tuple[float, float | None]] = field(default_factory=OrderedDict)
+    ends: OrderedDict[str, _End] = field(default_factory=OrderedDict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """A call at one moment. ``overdue_s``: since the predicted return; below 0 while it is still ahead."""
+    """A call at one moment, with the two times of `tool_hooks.estimators.Estimate`."""
 
     remaining: Remaining
+    left_s: float
     overdue_s: float
     ready: bool
 
@@ -165,11 +175,11 @@ class Predictor:
             sleep_plan(command) if command else None,
         )
         end = session.ends.get(call_id)
-        if end is not None and t - end[0] <= self._reorder_s:
+        if end is not None and t - end.t <= self._reorder_s:
             self._counters["late_start"] += 1
-            if end[1] is not None:  # the end came first, with the duration that only now has a key
-                session.ends[call_id] = (end[0], None)
-                self._estimator.learn(facts, end[1])
+            if end.duration_s is not None:
+                self._estimator.learn(facts, end.duration_s)
+                end.duration_s = None
             return
         if call_id in session.calls:
             self._counters["doubled_start"] += 1
@@ -203,41 +213,40 @@ class Predictor:
         self._keep_alive(call, t)
 
     def ended(self, session_id: str, call_id: str, t: float, *, duration_s: float | None = None) -> None:
-        """A call returned or failed. ``duration_s`` is the tool host's own measure; without it the receiver's counts."""
+        """A call returned or failed; ``duration_s`` is what the tool host measured, without it the receiver's clock counts."""
         session = self._touch(session_id)
-        if call_id in session.ends and call_id not in session.calls:
-            self._counters["doubled_end"] += 1
-            return
         duration_s = _usable(duration_s)
         call = session.calls.pop(call_id, None)
-        pending: float | None = None
-        if call is None:
-            self._counters["end_before_start"] += 1
-            pending = duration_s
-        else:
+        if call is not None:
             self._counters["ended"] += 1
-            self._estimator.learn(
-                call.facts, max(0.0, t - call.started_at) if duration_s is None else duration_s
-            )
-        session.ends[call_id] = (t, pending)
-        session.ends.move_to_end(call_id)
-        if len(session.ends) > _KEPT_ENDS:
-            session.ends.popitem(last=False)
+            self._estimator.learn(call.facts, max(0.0, t - call.started_at) if duration_s is None else duration_s)
+            self._close(session, call_id, _End(t))
+            return
+        end = session.ends.get(call_id)
+        if end is None:
+            self._counters["end_before_start"] += 1
+            self._close(session, call_id, _End(t, duration_s=duration_s))
+        elif end.facts is None:
+            self._counters["doubled_end"] += 1
+        else:
+            self._counters["late_end"] += 1
+            if duration_s is not None:
+                self._estimator.learn(end.facts, duration_s)
+            end.facts = None
 
     def resumed(self, session_id: str, t: float) -> None:
         """The session's next turn arrived, so its tools have returned, whatever became of their end events.
 
-        Nothing is learned from a call closed this way: when it ended is not known.
+        An end event that the turn overtook still teaches its duration; one that is lost teaches nothing.
         """
         session = self._sessions.get(session_id)
         if session is None:
             return
-        for call_id in session.calls:
-            session.ends[call_id] = (t, None)
-            self._counters["lost_end"] += 1
+        self._sessions.move_to_end(session_id)
+        for call_id, call in session.calls.items():
+            self._counters["overtaken_end"] += 1
+            self._close(session, call_id, _End(t, facts=call.facts))
         session.calls.clear()
-        while len(session.ends) > _KEPT_ENDS:
-            session.ends.popitem(last=False)
 
     def forget(self, session_id: str) -> None:
         """Drops all that is known of a session (not what its calls taught)."""
@@ -255,9 +264,7 @@ class Predictor:
         session = self._sessions.get(session_id)
         if session is None or not session.calls:
             return None
-        return max(
-            (self._outlook(call, t).remaining for call in self._needed(session, t)), key=lambda r: r.seconds
-        )
+        return max((self._outlook(call, t).remaining for call in self._needed(session, t)), key=lambda r: r.seconds)
 
     def ready(self, session_id: str, t: float) -> bool:
         """Whether no tool of the session runs, or every one is about to return or has a probe."""
@@ -305,11 +312,16 @@ class Predictor:
             self._sessions.move_to_end(session_id)
         return session
 
+    def _close(self, session: _Session, call_id: str, end: _End) -> None:
+        session.ends[call_id] = end
+        session.ends.move_to_end(call_id)
+        if len(session.ends) > _KEPT_ENDS:
+            session.ends.popitem(last=False)
+
     def _keep_alive(self, call: _Call, t: float) -> None:
         claim_s = max(call.facts.claim_s or 0.0, call.facts.timeout_s or 0.0)
-        call.expires_at = max(
-            t + self._expire_s, call.started_at + 2.0 * claim_s, 2.0 * (call.progress.returns_at or t) - t
-        )
+        told_s = 2.0 * ((call.progress.returns_at or t) - t)
+        call.expires_at = max(t + self._expire_s, call.started_at + 2.0 * claim_s, t + told_s)
 
     def _needed(self, session: _Session, t: float) -> list[_Call]:
         """The calls that the session waits for: lost ones do not count beside others that live."""
@@ -320,37 +332,37 @@ class Predictor:
 
     def _outlook(self, call: _Call, t: float) -> _Outlook:
         elapsed = max(0.0, t - call.started_at)
-        progress = call.progress
-        refreshed_at = t
-        if (
-            progress.returns_at is not None
-            and progress.told_at is not None
-            and not progress.silent(t, self._refresh_s)
-        ):
+        progress, horizon = call.progress, self._horizon_s
+        if progress.returns_at is not None and t <= progress.silent_from(self._refresh_s):
             left = progress.returns_at - t
+            overdue, refreshed_at = -left, progress.told_at or t
             source: Source = "progress"
-            refreshed_at = progress.told_at
+            shown = abs(left)  # a call that stalls is taken to last as long again as it is late
         else:
-            left, source = self._estimator.remaining(call.facts, elapsed)
-        if call.facts.timeout_s is not None and call.facts.timeout_s - elapsed < left:
-            left, source = call.facts.timeout_s - elapsed, "timeout"
-        lost = t >= call.expires_at
-        soon = left <= self._horizon_s if left >= 0.0 else probe_open(-left, self._horizon_s)
-        return _Outlook(Remaining(max(0.0, left), source, refreshed_at, elapsed), -left, soon and not lost)
+            estimate = self._estimator.estimate(call.facts, elapsed)
+            left, overdue, source, refreshed_at = estimate.remaining_s, estimate.overdue_s, estimate.source, t
+            shown = max(0.0, left)
+        timeout_s = call.facts.timeout_s
+        if timeout_s is not None and timeout_s - elapsed < shown:
+            left, overdue, source, refreshed_at = timeout_s - elapsed, elapsed - timeout_s, "timeout", t
+            shown = max(0.0, left)
+        ready = t < call.expires_at and (0.0 <= left <= horizon or probe_open(overdue, horizon))
+        return _Outlook(Remaining(shown, source, refreshed_at, elapsed), left, overdue, ready)
 
     def _next_change(self, call: _Call, t: float) -> float | None:
         if t >= call.expires_at:
             return None
-        left = -self._outlook(call, t).overdue_s
-        if left < 0.0:
-            wait = next_probe_change(-left, self._horizon_s)
-        elif left > self._horizon_s:
-            wait = left - self._horizon_s
-        else:
-            wait = self._horizon_s
-        return (
-            None if wait is None else min(t + max(wait, MIN_TIMER_S), max(call.expires_at, t + MIN_TIMER_S))
-        )
+        seen, horizon = self._outlook(call, t), self._horizon_s
+        times = [call.expires_at]
+        if seen.left_s >= 0.0:
+            times.append(t + (seen.left_s if seen.left_s <= horizon else seen.left_s - horizon))
+        probe = next_probe_change(seen.overdue_s, horizon)
+        if probe is not None:
+            times.append(t + probe)
+        silent_from = call.progress.silent_from(self._refresh_s)
+        if silent_from >= t:
+            times.append(silent_from)
+        return max(min(times), t + MIN_TIMER_S)
 
 
 def _usable(value: float | None) -> float | None:

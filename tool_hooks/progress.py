@@ -7,6 +7,7 @@ it will take longer, so a call that stalls outlives its estimate instead of push
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 MIN_FRACTION = 1e-4
@@ -67,6 +68,6 @@ class Progress:
         elif fraction >= MIN_FRACTION and self._speed > 0.0:
             self.returns_at = t + (1.0 - fraction) / self._speed
 
-    def silent(self, t: float, refresh_s: float) -> bool:
-        """Whether no event came for ``refresh_s``, or for twice the tool's own longest pause if that is more."""
-        return self.told_at is None or t - self.told_at > max(refresh_s, 2.0 * self.gap_s)
+    def silent_from(self, refresh_s: float) -> float:
+        """When the tool counts as silent: ``refresh_s`` after its last event, or twice its longest pause if longer."""
+        return -math.inf if self.told_at is None else self.told_at + max(refresh_s, 2.0 * self.gap_s)

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import math
-import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tool_hooks.shell_words import Group, Simple, Step, parse
-from tool_hooks.tool_key import MAX_NESTING, key_of_programs, parse_seconds, programs_in, script_of, unwrap
+from tool_hooks.tool_key import MAX_NESTING, base_name, key_of_programs, parse_seconds, programs_in, script_of, unwrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def _of_step(step: Step, nesting: int) -> _Sum:
     script = script_of(words)
     if script is not None:
         total = _of_steps(parse(script), nesting + 1) if nesting < MAX_NESTING else _Sum()
-    elif words and os.path.basename(words[0]) == "sleep":
+    elif words and base_name(words[0]) == "sleep":
         total = _of_sleep(words[1:])
     else:
         return _Sum()

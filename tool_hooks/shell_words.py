@@ -100,9 +100,7 @@ def _tokens(text: str) -> Iterator[tuple[bool, str]]:
             yield True, match["op"]
             if match["op"] == "\n":
                 while tags:
-                    end = re.compile(rf"^[ \t]*{re.escape(tags.pop(0))}[ \t]*$", re.MULTILINE).search(
-                        text, position
-                    )
+                    end = re.compile(rf"^[ \t]*{re.escape(tags.pop(0))}[ \t]*$", re.MULTILINE).search(text, position)
                     position = min(end.end() + 1, len(text)) if end else len(text)
         elif kind == "word":
             if after_redirect:

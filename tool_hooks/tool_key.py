@@ -8,7 +8,6 @@ the whole line. A line that runs several programs is named after those that may 
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Iterable, Sequence
 
@@ -18,17 +17,20 @@ MAX_PARTS = 3
 MAX_KEY_CHARS = 120
 MAX_NESTING = 3
 
-_GLUE = frozenset(
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_GLUE = _set(
     "cd pushd popd echo printf true false : exit return export set unset source . shopt alias read test [ [[ "
     "head tail cut tr sort uniq wc tee column less more xargs mkdir touch chmod chown rm cp mv ln pwd which type "
-    "command whoami date env cat sleep wait jobs kill pkill".split()
+    "command whoami date env cat sleep wait jobs kill pkill"
 )
-_WRAPPERS = frozenset(
-    "sudo doas env nohup nice ionice time exec command builtin setsid stdbuf unbuffer timeout xvfb-run".split()
-)
+_WRAPPERS = _set("sudo doas env nohup nice ionice time exec command builtin setsid stdbuf unbuffer timeout xvfb-run")
 # Options of wrappers that take a value in the next word.
 _WRAPPER_VALUES = {
-    "sudo": frozenset("-u -g -h -p -C -D -R -T -U --user --group".split()),
+    "sudo": _set("-u -g -h -p -C -D -R -T -U --user --group"),
     "doas": frozenset(("-u", "-C")),
     "env": frozenset(("-u", "-C", "-S", "--unset", "--chdir")),
     "nice": frozenset(("-n", "--adjustment")),
@@ -38,12 +40,15 @@ _WRAPPER_VALUES = {
     "exec": frozenset(("-a",)),
     "time": frozenset(("-f", "-o")),
 }
-_SHELLS = frozenset("sh bash zsh dash ksh ash".split())
-_SUBCOMMANDS = frozenset(
-    "git pip npm pnpm yarn npx cargo go docker podman kubectl helm apt apt-get conda mamba poetry uv pipx gem "
+_SHELLS = _set("sh bash zsh dash ksh ash")
+_SUBCOMMANDS = _set(
+    "git pip pipenv rye npm pnpm yarn npx cargo go docker podman kubectl helm apt apt-get conda mamba poetry uv pipx gem "
     "bundle mvn gradle dotnet terraform aws gcloud az gh systemctl service brew dnf yum apk rustup make cmake "
-    "django-admin tox nox rails rake composer bun deno hatch pdm tmux svn hg bazel ninja just".split()
+    "django-admin tox nox rails rake composer bun deno hatch pdm tmux svn hg bazel ninja just"
 )
+# `uv run X` is X; `npm run X` is a script of the project.
+_RUNNERS = _set("uv poetry pipenv hatch pdm rye conda mamba")
+_SCRIPT_RUNNERS = _set("npm pnpm yarn bun cargo composer")
 _PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?$")
 _PIP = re.compile(r"pip(?:\d+(?:\.\d+)*)?$")
 _PLAIN = re.compile(r"[A-Za-z0-9_][\w.:@-]*$")
@@ -51,6 +56,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _VALUE_OPTIONS = frozenset(
     ("-C", "-c", "-f", "-n", "--namespace", "--prefix", "--git-dir", "--work-tree", "--manifest-path")
 )
+
+
+def base_name(path: str) -> str:
+    """The last part of a path: ``/usr/bin/git`` is ``git``."""
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def unwrap(words: Sequence[str]) -> tuple[tuple[str, ...], float | None]:
@@ -66,14 +76,12 @@ def unwrap(words: Sequence[str]) -> tuple[tuple[str, ...], float | None]:
             rest.pop(0)
         if not rest:
             break
-        name = os.path.basename(rest[0])
+        name = base_name(rest[0])
         if name not in _WRAPPERS:
             break
         values = _WRAPPER_VALUES.get(name, frozenset())
         at = 1
-        while at < len(rest) and (
-            rest[at].startswith("-") or (name == "env" and _ASSIGNMENT.match(rest[at]))
-        ):
+        while at < len(rest) and (rest[at].startswith("-") or (name == "env" and _ASSIGNMENT.match(rest[at]))):
             at += 2 if rest[at] in values else 1
         if name == "timeout" and at < len(rest):
             seconds = parse_seconds(rest[at])
@@ -100,7 +108,7 @@ def script_of(words: Sequence[str]) -> str | None:
     """The text that ``bash -c TEXT`` (also ``-lc``, ``eval TEXT``) runs, or None for any other program."""
     if not words:
         return None
-    name = os.path.basename(words[0])
+    name = base_name(words[0])
     if name == "eval":
         return " ".join(words[1:])
     if name in _SHELLS:
@@ -118,11 +126,7 @@ def _python(words: Sequence[str]) -> str:
         word = words[at]
         if word == "-m" and at + 1 < len(words):
             module = words[at + 1]
-            return (
-                program_of(words[at + 1 :])
-                if module in ("pytest", "pip", "tox", "nox")
-                else f"python -m {module}"
-            )
+            return program_of(words[at + 1 :]) if module in ("pytest", "pip", "tox", "nox") else f"python -m {module}"
         if word == "-c" or (word.startswith("-c") and len(word) > 2):
             return "python -c"
         if word == "-":
@@ -140,37 +144,31 @@ def program_of(words: Sequence[str]) -> str:
     """
     if not words:
         return ""
-    name = os.path.basename(words[0]) or words[0]
+    name = base_name(words[0]) or words[0]
     if _PYTHON.match(name):
         return _python(words)
     if _PIP.match(name):
         name = "pip"
-    if name in _SUBCOMMANDS:
-        skip = False
-        for word in words[1:]:
-            if skip:
-                skip = False
-            elif word.startswith("-"):
-                skip = word in _VALUE_OPTIONS
-            elif _PLAIN.match(word):
-                run = word in ("run", "exec") and name in (
-                    "npm",
-                    "pnpm",
-                    "yarn",
-                    "poetry",
-                    "uv",
-                    "bun",
-                    "cargo",
-                )
-                follow = (
-                    [w for w in words[list(words).index(word) + 1 :] if not w.startswith("-")][:1]
-                    if run
-                    else []
-                )
-                return " ".join((name, word, *(os.path.basename(f) for f in follow)))
-            else:
-                break
-    return name
+    if name not in _SUBCOMMANDS:
+        return name
+    at = _next_plain(words, 1)
+    if at is None:
+        return name
+    follow = _next_plain(words, at + 1) if words[at] in ("run", "exec") else None
+    if follow is None:
+        return f"{name} {words[at]}"
+    if name in _RUNNERS:
+        return program_of(words[follow:])
+    return f"{name} {words[at]} {words[follow]}" if name in _SCRIPT_RUNNERS else f"{name} {words[at]}"
+
+
+def _next_plain(words: Sequence[str], at: int) -> int | None:
+    """The index of the next word that can be a sub-command; options are passed over."""
+    while at < len(words):
+        if not words[at].startswith("-"):
+            return at if _PLAIN.match(words[at]) else None
+        at += 2 if words[at] in _VALUE_OPTIONS else 1
+    return None
 
 
 def _programs(steps: Iterable[Step], nesting: int) -> Iterable[str]:
