@@ -38,6 +38,7 @@ class Site:
         namespace, worker_namespace: Dynamo namespaces of router and frontend, and of the workers.
         run_dir: folder for logs and discovery.
         nats_url: the NATS server.
+        discovery: folder of Dynamo's file discovery; this run's own, so that nobody's old entries are found.
         system_ports: system port (health, metrics, engine routes) of each process so far.
     """
 
@@ -54,6 +55,7 @@ class Site:
     worker_namespace: str
     run_dir: Path
     nats_url: str
+    discovery: Path
     taken: set[int] = field(default_factory=set)
     system_ports: dict[str, int] = field(default_factory=dict)
 
@@ -80,7 +82,7 @@ class Site:
         """Variables of the process: discovery, planes and system port, then the service's own ``envs``."""
         shared: dict[str, str | None] = {
             "DYN_DISCOVERY_BACKEND": "file",
-            "DYN_FILE_KV": str(self.run_dir / "discovery"),
+            "DYN_FILE_KV": str(self.discovery),
             "DYN_REQUEST_PLANE": "tcp",
             "DYN_EVENT_PLANE": "nats",
             "DYN_NAMESPACE": None,
@@ -148,6 +150,7 @@ def assemble(graph: Graph, options: Options, config: ServiceConfig) -> Assembly:
     if not options.model and options.engine != "mocker":
         raise ConfigError("--model", "nothing", f"a model folder for --engine {options.engine}")
     workers = options.workers or positive("Worker.ServiceArgs.workers", config.service_args("Worker").get("workers", 2))
+    run_dir = _run_dir(options)
     site = Site(
         graph=graph,
         options=options,
@@ -160,8 +163,9 @@ def assemble(graph: Graph, options: Options, config: ServiceConfig) -> Assembly:
         http_port=port,
         namespace=options.namespace,
         worker_namespace=_worker_namespace(graph, options),
-        run_dir=_run_dir(options),
+        run_dir=run_dir,
         nats_url=nats_url,
+        discovery=run_dir / f"discovery-{os.getpid()}-{os.urandom(3).hex()}",
         taken=taken,
     )
     commands = [] if own_nats is None else [own_nats]
@@ -196,7 +200,10 @@ def _has_module(python: str, module: str) -> bool:
         except ModuleNotFoundError:
             return False
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
-    return subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
+    try:
+        return subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
+    except OSError as error:
+        raise ConfigError("--engine-python", python, f"a Python that can be run ({error.strerror})") from error
 
 
 def _remedy(module: str) -> str:

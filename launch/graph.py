@@ -6,7 +6,8 @@
     Frontend.link(TaoRouter).link(Worker)
 
 ``load_graph("graphs/tao_agg:Frontend")`` runs that module and keeps the services that can be reached from the one named
-after the colon, in the order of the links. A graph may define services of its own: a class whose ``commands`` says what to run.
+after the colon, in the order of the links. A graph may define services of its own: classes whose ``commands`` say what
+to run.
 """
 
 from __future__ import annotations

