@@ -148,9 +148,7 @@ class Planner:
         """Solve as ``solve`` does, without holding up the event loop."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="tao-planner-solve")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, self.solve, problem, budget_ms
-        )
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self.solve, problem, budget_ms)
 
     def close(self) -> None:
         """End the process and the threads; a solve under way returns best-fit decreasing's plan."""
@@ -165,9 +163,7 @@ class Planner:
             self._executor.shutdown(wait=True)
             self._executor = None
 
-    def _ask(
-        self, link: PlannerLink, problem: Problem, request: bytes, began: float, deadline: float
-    ) -> Plan:
+    def _ask(self, link: PlannerLink, problem: Problem, request: bytes, began: float, deadline: float) -> Plan:
         try:
             reply = link.ask(request, deadline)
         except BudgetExceededError:

@@ -45,25 +45,25 @@ class Engine(Protocol):
 class SolverEngine:
     """The real engine: ``solver.solve`` with its kernels compiled."""
 
-    def __init__(self) -> None:
+    def warm_up(self) -> str:
+        """Compile the numba kernels; look for a GPU and measure from what size it pays."""
         import solver
         from solver import dp_gpu
 
-        self._solver = solver
-        self._gpu = dp_gpu
-
-    def warm_up(self) -> str:
-        """Compile the numba kernels; look for a GPU and measure from what size it pays."""
-        self._solver.warm_up()
-        return self._gpu.warm_up()
+        solver.warm_up()
+        return dp_gpu.warm_up()
 
     def solve(self, problem: Problem, method: str, budget_ms: float) -> Plan:
         """Solve one snapshot."""
-        return self._solver.solve(problem, method=method, budget_ms=budget_ms)
+        import solver
+
+        return solver.solve(problem, method=method, budget_ms=budget_ms)
 
     def device_faults(self) -> int:
         """Count the CUDA errors survived so far."""
-        return self._gpu.faults()
+        from solver import dp_gpu
+
+        return dp_gpu.faults()
 
 
 class _ParentGoneError(Exception):

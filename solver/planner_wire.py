@@ -12,7 +12,7 @@ import struct
 
 import msgspec
 
-from solver.problem import Plan, Problem  # noqa: TC001 - msgspec reads the annotations at run time
+from solver.problem import Plan, Problem
 from tao_dynamo.errors import WireError
 
 LENGTH = struct.Struct("<I")
