@@ -7,10 +7,9 @@ node over the candidates at home there. Only "no candidate twice" couples them. 
 
     bound = sum over nodes of knapsack(worth - price) + sum of price   >=   optimum
 
-(Fisher 1981; for the assignment problem Martello and Toth 1990, ch. 7). Prices follow by coordinate ascent:
-a candidate chosen on several nodes is priced up to its second largest margin, an unplaced one with a price
-is priced down until some node takes it. Where no such candidate is left the choice is optimal; otherwise
-one of them is branched on.
+(Fisher 1981; for the assignment problem Martello and Toth 1990, ch. 7). Prices follow by subgradient
+descent; every improved relaxation is repaired into a choice that is feasible. Where the two do not meet, a
+candidate chosen twice, or priced and not chosen, is branched on (:mod:`solver.credit_search`).
 
 ``worth = credit * scale - cost``, ``scale`` greater than all room together: among equal credit the choice
 that leaves most room. Where that would overflow, ``scale`` is 1 and the cost is left out.
@@ -29,7 +28,8 @@ from solver.rounding import Ints, Rounded
 
 Flags = npt.NDArray[np.uint8]
 
-PLAIN, WITHOUT, FORCED = 0, 1, 2
+WORST = 1 << WORD_BITS
+"""A bound that every relaxation improves on."""
 
 
 class Pairs(NamedTuple):
@@ -58,7 +58,6 @@ class Work(NamedTuple):
     take: Flags
     value: Ints
     decision: Flags
-    trial: Flags
 
 
 def make_pairs(rounded: Rounded) -> Pairs:
@@ -104,7 +103,6 @@ def make_work(pairs: Pairs) -> Work:
         np.empty(most, np.uint8),
         np.empty((2, room + 1), np.int64),
         np.empty((most, room + 1), np.uint8),
-        np.zeros(len(pairs.node), np.uint8),
     )
 
 
@@ -143,135 +141,100 @@ def knapsack(work: Work, count: int, room: int) -> int:
 
 
 @compiled
-def best_of_node(pairs: Pairs, n: int, banned: Flags, price: Ints, item: int, mode: int, work: Work) -> int:
-    """Node ``n``'s knapsack, with candidate ``item`` as it comes, left out, or forced in.
-
-    The chosen pairs are marked in ``work.trial``; returns the optimum of ``worth - price``.
-    """
-    room = pairs.capacity[n]
-    base = 0
+def best_of_node(pairs: Pairs, n: int, banned: Flags, price: Ints, chosen: Flags, work: Work) -> int:
+    """Node ``n``'s knapsack over ``worth - price``; marks its pairs in ``chosen``, returns the optimum."""
     count = 0
     for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
         k = pairs.list_pair[t]
         i = pairs.owner[k]
-        work.trial[k] = 0
-        if banned[k]:
-            continue
+        chosen[k] = 0
         worth = pairs.worth[k] - price[i]
-        if i == item and mode == FORCED:
-            work.trial[k] = 1
-            base = worth
-            room -= pairs.cost[i]
-        elif worth > 0 and not (i == item and mode == WITHOUT):
+        if worth > 0 and not banned[k]:
             work.pair[count] = k
             work.cost[count] = pairs.cost[i]
             work.worth[count] = worth
             count += 1
-    base += knapsack(work, count, room)
+    optimum = knapsack(work, count, pairs.capacity[n])
     for j in range(count):
-        work.trial[work.pair[j]] = work.take[j]
-    return base
+        chosen[work.pair[j]] = work.take[j]
+    return optimum
 
 
 @compiled
-def accept(pairs: Pairs, n: int, chosen: Flags, work: Work) -> None:
-    """Take over the last :func:`best_of_node` of node ``n`` into ``chosen``."""
-    for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
-        k = pairs.list_pair[t]
-        chosen[k] = work.trial[k]
+def relax(pairs: Pairs, banned: Flags, price: Ints, best: Ints, chosen: Flags, work: Work) -> int:
+    """Every node's knapsack at these prices, into ``best`` and ``chosen``; returns the bound, in worth."""
+    for n in range(len(pairs.capacity)):
+        best[n] = best_of_node(pairs, n, banned, price, chosen, work)
+    return best.sum() + price.sum()
 
 
 @compiled
-def fault_of(pairs: Pairs, i: int, chosen: Flags, price: Ints) -> int:
-    """2 where ``i`` is chosen on several nodes, 1 where it has a price and is on none, else 0."""
-    count = 0
-    for k in range(pairs.start[i], pairs.start[i + 1]):
-        count += chosen[k]
-    if count > 1:
-        return 2
-    return 1 if count == 0 and price[i] > 0 else 0
+def credit_of(pairs: Pairs, bound: int) -> int:
+    """The credit that a bound in worth allows at most."""
+    return (bound + pairs.slack) // pairs.scale
 
 
 @compiled
-def _raise_price(
-    pairs: Pairs, i: int, banned: Flags, chosen: Flags, price: Ints, best: Ints, work: Work, margin: Ints
-) -> None:
-    """Price ``i`` up by its second largest margin; only the node with the largest keeps it."""
-    low, high = pairs.start[i], pairs.start[i + 1]
-    first, second, keep = -1, -1, -1
-    for k in range(low, high):
-        if chosen[k]:
-            n = pairs.node[k]
-            margin[k] = best[n] - best_of_node(pairs, n, banned, price, i, WITHOUT, work)
-            if margin[k] > first:
-                first, second, keep = margin[k], first, k
-            elif margin[k] > second:
-                second = margin[k]
-    for k in range(low, high):
-        if chosen[k] and k != keep:
-            n = pairs.node[k]
-            best[n] = best_of_node(pairs, n, banned, price, i, WITHOUT, work)
-            accept(pairs, n, chosen, work)
-    best[pairs.node[keep]] -= second
-    price[i] += second
-
-
-@compiled
-def _lower_price(
-    pairs: Pairs, i: int, banned: Flags, chosen: Flags, price: Ints, best: Ints, work: Work
-) -> None:
-    """Price ``i`` down until a node takes it, or to nothing."""
-    least, keep = price[i] + 1, -1
-    for k in range(pairs.start[i], pairs.start[i + 1]):
-        if not banned[k]:
-            n = pairs.node[k]
-            loss = best[n] - best_of_node(pairs, n, banned, price, i, FORCED, work)
-            if loss < least:
-                least, keep = loss, k
-    if keep < 0:
-        price[i] = 0
-        return
-    price[i] -= least
-    n = pairs.node[keep]
-    best[n] = best_of_node(pairs, n, banned, price, i, FORCED, work)
-    accept(pairs, n, chosen, work)
-
-
-@compiled
-def ascend(
+def descend(
     pairs: Pairs,
-    shared: Ints,
     banned: Flags,
-    chosen: Flags,
     price: Ints,
     best: Ints,
+    chosen: Flags,
+    held: Flags,
+    credit: int,
+    rounds: int,
     work: Work,
-    steps: int,
-) -> int:
-    """Coordinate ascent on the prices of the ``shared`` candidates (several homes); returns the steps not used."""
-    margin = np.zeros(len(pairs.node), np.int64)
-    clean = 0
-    at = 0
-    while clean < len(shared) and steps > 0:
-        i = shared[at]
-        fault = fault_of(pairs, i, chosen, price)
-        if fault == 2:
-            _raise_price(pairs, i, banned, chosen, price, best, work, margin)
-        elif fault == 1:
-            _lower_price(pairs, i, banned, chosen, price, best, work)
-        if fault:
-            steps -= 1
-            clean = 0
+) -> tuple[int, int]:
+    """Subgradient descent (Held, Wolfe and Crowder 1974) on the prices, repairing as it goes.
+
+    ``price``, ``best`` and ``chosen`` start as, and become, the best relaxation; ``held`` and ``credit``
+    the best choice known. Stops when the bound in credit meets it. Returns the bound (worth) and the credit.
+    """
+    exact = price.astype(np.float64)
+    trial, trial_best, trial_chosen = price.copy(), best.copy(), chosen.copy()
+    slope = np.zeros(len(price), np.float64)
+    bound = WORST
+    length = 1.0
+    stuck = 0
+    for _ in range(rounds):
+        now = relax(pairs, banned, trial, trial_best, trial_chosen, work)
+        if now < bound:
+            bound = now
+            price[:], best[:], chosen[:] = trial, trial_best, trial_chosen
+            stuck = 0
+            total, repaired = repair(pairs, chosen, work)
+            if total > credit:
+                credit = total
+                held[:] = repaired
+            if credit_of(pairs, bound) <= credit:
+                break
         else:
-            clean += 1
-        at = at + 1 if at + 1 < len(shared) else 0
-    return steps
-
-
-@compiled
-def credit_bound(pairs: Pairs, best: Ints, price: Ints) -> int:
-    """The credit that the relaxation allows at most."""
-    return (best.sum() + price.sum() + pairs.slack) // pairs.scale
+            stuck += 1
+            if stuck >= 6:
+                stuck = 0
+                length *= 0.6
+                exact[:] = price
+        norm = 0.0
+        for i in range(len(price)):
+            count = -1
+            alive = 0
+            for k in range(pairs.start[i], pairs.start[i + 1]):
+                count += trial_chosen[k]
+                alive += 1 - banned[k]
+            if alive < 2 or (trial[i] == 0 and count < 0):
+                slope[i] = 0.0
+            else:
+                slope[i] = 0.3 * slope[i] + count
+            norm += slope[i] * slope[i]
+        if norm < 1e-9:
+            break
+        step = length * max(now - credit * pairs.scale, 1) / norm
+        for i in range(len(price)):
+            if slope[i] != 0.0:
+                exact[i] = max(0.0, exact[i] + step * slope[i])
+                trial[i] = np.int64(exact[i])
+    return bound, credit
 
 
 @compiled
@@ -285,20 +248,17 @@ def repair(pairs: Pairs, chosen: Flags, work: Work) -> tuple[int, Flags]:
     for k in range(count):
         if chosen[k] and (at[pairs.owner[k]] < 0 or pairs.worth[k] > pairs.worth[at[pairs.owner[k]]]):
             at[pairs.owner[k]] = k
+    total = 0
     for n in range(len(pairs.capacity)):
         for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
             k = pairs.list_pair[t]
             banned[k] = at[pairs.owner[k]] >= 0 and at[pairs.owner[k]] != k
-        best_of_node(pairs, n, banned, price, -1, PLAIN, work)
-        accept(pairs, n, holds, work)
+        best_of_node(pairs, n, banned, price, holds, work)
         for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
             k = pairs.list_pair[t]
             if holds[k]:
                 at[pairs.owner[k]] = k
+                total += pairs.credit[k]
             elif at[pairs.owner[k]] == k:
                 at[pairs.owner[k]] = -1
-    total = 0
-    for k in range(count):
-        if holds[k]:
-            total += pairs.credit[k]
     return total, holds

@@ -9,26 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solver.credit import (
-    PLAIN,
-    Flags,
-    Pairs,
-    Work,
-    accept,
-    ascend,
-    best_of_node,
-    credit_bound,
-    fault_of,
-    make_work,
-    repair,
-)
+from solver.credit import Flags, Pairs, Work, credit_of, descend, make_work, repair
 from solver.jit import compiled
 from solver.rounding import Ints
 
 DEPTH = 256
 """Open branches kept at most; one that finds no place counts as unproven."""
-CHUNK = 50
+CHUNK = 8
 """Branches between two looks at the clock."""
+ROOT_ROUNDS = 120
+BRANCH_ROUNDS = 30
+"""Rounds of descent at the root, and from there in every branch."""
 
 OPEN, FIXED, DEAD = 0, 1, 2
 
@@ -48,26 +39,22 @@ class CreditResult:
 
 
 @compiled
-def _root(
-    pairs: Pairs, shared: Ints, work: Work, steps: int
-) -> tuple[Flags, Ints, Ints, int, int, Flags]:
-    """The relaxation with nothing decided: chosen, price, best, its bound, the repaired credit and choice."""
-    banned = np.zeros(len(pairs.node), np.uint8)
-    chosen = np.zeros(len(pairs.node), np.uint8)
-    price = np.zeros(len(pairs.cost), np.int64)
-    best = np.zeros(len(pairs.capacity), np.int64)
-    for n in range(len(pairs.capacity)):
-        best[n] = best_of_node(pairs, n, banned, price, -1, PLAIN, work)
-        accept(pairs, n, chosen, work)
-    ascend(pairs, shared, banned, chosen, price, best, work, steps)
-    total, held = repair(pairs, chosen, work)
-    return chosen, price, best, credit_bound(pairs, best, price), total, held
+def _fault(pairs: Pairs, banned: Flags, chosen: Flags, price: Ints) -> int:
+    """The candidate to branch on: chosen on several nodes, or priced and on none; the dearest, -1 for none."""
+    found, worst = -1, -1
+    for i in range(len(price)):
+        count, alive = 0, 0
+        for k in range(pairs.start[i], pairs.start[i + 1]):
+            count += chosen[k]
+            alive += 1 - banned[k]
+        if alive > 1 and (count > 1 or (count == 0 and price[i] > 0)) and price[i] > worst:
+            found, worst = i, price[i]
+    return found
 
 
 @compiled
 def _branch(
     pairs: Pairs,
-    shared: Ints,
     work: Work,
     banned: npt.NDArray[np.uint8],
     chosen: npt.NDArray[np.uint8],
@@ -75,7 +62,6 @@ def _branch(
     best: npt.NDArray[np.int64],
     state: Ints,
     held: Flags,
-    steps: int,
     chunk: int,
 ) -> None:
     """Take up to ``chunk`` branches from the stack.
@@ -87,18 +73,21 @@ def _branch(
         chunk -= 1
         top = state[0] - 1
         state[0] = top
-        if credit_bound(pairs, best[top], price[top]) <= state[1]:
+        bound = best[top].sum() + price[top].sum()
+        if credit_of(pairs, bound) <= state[1]:
             continue
-        total, repaired = repair(pairs, chosen[top], work)
-        if total > state[1]:
-            state[1] = total
-            held[:] = repaired
-        item, worst = -1, -1
-        for i in shared:
-            fault = fault_of(pairs, i, chosen[top], price[top])
-            if fault and price[top, i] + 1 > worst:
-                item, worst = i, price[top, i] + 1
+        item = _fault(pairs, banned[top], chosen[top], price[top])
         if item < 0:
+            # Nothing to branch on: the choice is feasible and the bound exact.
+            total, repaired = repair(pairs, chosen[top], work)
+            if total > state[1]:
+                state[1] = total
+                held[:] = repaired
+            if credit_of(pairs, bound) > state[1]:
+                state[2] = max(state[2], credit_of(pairs, bound))
+            continue
+        if top + 1 >= len(banned):
+            state[2] = max(state[2], credit_of(pairs, bound))
             continue
         low, high = pairs.start[item], pairs.start[item + 1]
         keep = -1
@@ -109,12 +98,8 @@ def _branch(
                 or (chosen[top, k] == chosen[top, keep] and pairs.worth[k] > pairs.worth[keep])
             ):
                 keep = k
-        if top + 1 < len(banned):
-            banned[top + 1], chosen[top + 1] = banned[top], chosen[top]
-            price[top + 1], best[top + 1] = price[top], best[top]
-        else:
-            state[2] = max(state[2], credit_bound(pairs, best[top], price[top]))
-            continue
+        banned[top + 1], chosen[top + 1] = banned[top], chosen[top]
+        price[top + 1], best[top + 1] = price[top], best[top]
         for child in range(2):
             row = top + child
             alive = 0
@@ -123,49 +108,38 @@ def _branch(
                 if (k == keep) == (child == 0):
                     banned[row, k] = 1
                 alive += 1 - banned[row, k]
-            if alive <= 1:
+            if alive < 2:
                 price[row, item] = 0
-            for k in range(low, high):
-                n = pairs.node[k]
-                best[row, n] = best_of_node(pairs, n, banned[row], price[row], -1, PLAIN, work)
-                accept(pairs, n, chosen[row], work)
-            ascend(pairs, shared, banned[row], chosen[row], price[row], best[row], work, steps)
+            _, state[1] = descend(
+                pairs, banned[row], price[row], best[row], chosen[row], held, state[1], BRANCH_ROUNDS, work
+            )
         state[0] = top + 2
 
 
 def solve_credit(pairs: Pairs, deadline: float) -> CreditResult:
     """The greatest total credit, proven or with a bound, by ``deadline`` (of ``time.perf_counter``)."""
     work = make_work(pairs)
-    shared = np.flatnonzero(np.diff(pairs.start) > 1)
-    steps = 6 * len(shared) + 20
-    chosen, price, best, bound, credit, held = _root(pairs, shared, work, steps)
+    count, nodes = len(pairs.node), len(pairs.capacity)
+    banned, chosen, held = (np.zeros(count, dtype=np.uint8) for _ in range(3))
+    price, best = np.zeros(len(pairs.cost), dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+    worth, credit = descend(pairs, banned, price, best, chosen, held, 0, ROOT_ROUNDS, work)
+    bound = credit_of(pairs, worth)
     if bound <= credit:
         return CreditResult(held, credit, credit, price, best)
-    rows_banned = np.zeros((DEPTH, len(held)), dtype=np.uint8)
-    rows_chosen = np.empty((DEPTH, len(held)), dtype=np.uint8)
+    rows_banned = np.zeros((DEPTH, count), dtype=np.uint8)
+    rows_banned[0] = common_pairs(pairs, credit + 1, price, best) == DEAD
+    rows_chosen = np.empty((DEPTH, count), dtype=np.uint8)
     rows_price = np.empty((DEPTH, len(price)), dtype=np.int64)
-    rows_best = np.empty((DEPTH, len(best)), dtype=np.int64)
+    rows_best = np.empty((DEPTH, nodes), dtype=np.int64)
     rows_chosen[0], rows_price[0], rows_best[0] = chosen, price, best
     state = np.array([1, credit, 0], dtype=np.int64)
     while state[0] and time.perf_counter() < deadline:
-        _branch(
-            pairs,
-            shared,
-            work,
-            rows_banned,
-            rows_chosen,
-            rows_price,
-            rows_best,
-            state,
-            held,
-            min(steps, 60),
-            CHUNK,
-        )
-    credit = int(state[1])
+        _branch(pairs, work, rows_banned, rows_chosen, rows_price, rows_best, state, held, CHUNK)
+    unproven = int(state[2])
     for row in range(int(state[0])):
-        bound_here = credit_bound(pairs, rows_best[row], rows_price[row])
-        state[2] = max(int(state[2]), bound_here)
-    return CreditResult(held, credit, max(credit, int(state[2])), price, best)
+        unproven = max(unproven, credit_of(pairs, int(rows_best[row].sum() + rows_price[row].sum())))
+    credit = int(state[1])
+    return CreditResult(held, credit, max(credit, min(bound, unproven)), price, best)
 
 
 @compiled
@@ -212,5 +186,3 @@ def common_pairs(pairs: Pairs, credit: int, price: Ints, best: Ints) -> Flags:
                 fresh[c] = max(after[c], after[c - w] + v) if c >= w else after[c]
             after[:] = fresh
     return status
-
-
