@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder with tool_durations.jsonl, or such a file (no default)",
+        help="folder with tool_durations.jsonl, or such a file (default: none, it must be given)",
     )
     parser.add_argument(
         "--max-s", type=options.number(0, above=True), default=30.0, help="score calls up to this many seconds"

@@ -213,7 +213,7 @@ class Predictor:
         self._keep_alive(call, t)
 
     def ended(self, session_id: str, call_id: str, t: float, *, duration_s: float | None = None) -> None:
-        """A call returned or failed; ``duration_s`` is what the tool host measured, without it the receiver's clock counts."""
+        """A call returned or failed, after ``duration_s`` by the tool host's measure, else by the receiver's clock."""
         session = self._touch(session_id)
         duration_s = _usable(duration_s)
         call = session.calls.pop(call_id, None)

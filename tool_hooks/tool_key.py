@@ -42,16 +42,16 @@ _WRAPPER_VALUES = {
 }
 _SHELLS = _set("sh bash zsh dash ksh ash")
 _SUBCOMMANDS = _set(
-    "git pip pipenv rye npm pnpm yarn npx cargo go docker podman kubectl helm apt apt-get conda mamba poetry uv pipx gem "
-    "bundle mvn gradle dotnet terraform aws gcloud az gh systemctl service brew dnf yum apk rustup make cmake "
-    "django-admin tox nox rails rake composer bun deno hatch pdm tmux svn hg bazel ninja just"
+    "git svn hg pip pipenv pipx rye uv poetry hatch pdm conda mamba npm pnpm yarn npx bun deno composer cargo rustup "
+    "go gem bundle rake rails mvn gradle dotnet make cmake ninja bazel just tox nox django-admin "
+    "apt apt-get dnf yum apk brew docker podman kubectl helm terraform aws gcloud az gh systemctl service tmux"
 )
 # `uv run X` is X; `npm run X` is a script of the project.
 _RUNNERS = _set("uv poetry pipenv hatch pdm rye conda mamba")
 _SCRIPT_RUNNERS = _set("npm pnpm yarn bun cargo composer")
 _PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?$")
 _PIP = re.compile(r"pip(?:\d+(?:\.\d+)*)?$")
-_PLAIN = re.compile(r"[A-Za-z0-9_][\w.:@-]*$")
+_PLAIN = re.compile(r"[A-Za-z_][\w.:@-]*$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _VALUE_OPTIONS = frozenset(
     ("-C", "-c", "-f", "-n", "--namespace", "--prefix", "--git-dir", "--work-tree", "--manifest-path")
@@ -165,7 +165,7 @@ def program_of(words: Sequence[str]) -> str:
 def _next_plain(words: Sequence[str], at: int) -> int | None:
     """The index of the next word that can be a sub-command; options are passed over."""
     while at < len(words):
-        if not words[at].startswith("-"):
+        if not words[at].startswith("-") and not words[at].isdigit():  # `make -j 4 test`
             return at if _PLAIN.match(words[at]) else None
         at += 2 if words[at] in _VALUE_OPTIONS else 1
     return None
