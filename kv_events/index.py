@@ -14,7 +14,7 @@ from kv_events.chain import SEED, pack_pair, xxh3
 from kv_events.forest import Cuts, Forest
 from kv_events.shelf import Orphans, Run, Shelf
 from kv_events.types import NodeId
-from kv_events.wire import DEVICE, KvEvent, Removed, Stored, StoredBlock
+from kv_events.wire import DEVICE, Cleared, KvEvent, Removed, Stored, StoredBlock
 
 _MAX_TIERS: Final = 8
 _SWEEP: Final = 512
@@ -28,6 +28,8 @@ class Counters:
     removed: int = 0
     cleared: int = 0
     """Events."""
+    unknown: int = 0
+    """Events of a kind that we do not know."""
     unknown_removed: int = 0
     """Removals of blocks that were not there."""
     self_parented: int = 0
@@ -174,8 +176,10 @@ class BlockIndex:
             self._store(known, event.tier, data, t)
         elif isinstance(data, Removed):
             self._remove(known, event.tier, data.block_hashes)
-        else:
+        elif isinstance(data, Cleared):
             self._clear_tier(known, event.tier)
+        else:
+            self.counters.unknown += 1
 
     # questions
 

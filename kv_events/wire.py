@@ -21,7 +21,7 @@ DEVICE: Final = "device"
 
 KV_EVENTS: Final = "kv-events"
 KV_METRICS: Final = "kv_metrics"
-PASS_METRICS: Final = "forward-pass-metrics"
+FORWARD_METRICS: Final = "forward-pass-metrics"
 TOOL_EVENTS: Final = "agent-tool-events"
 
 U64 = Annotated[int, msgspec.Meta(ge=0)]
@@ -66,19 +66,26 @@ class Cleared(msgspec.Struct, frozen=True, gc=False):
     """Every block left the tier."""
 
 
+class Unknown(msgspec.Struct, frozen=True, gc=False):
+    """A kind of event that we do not know, or a cache that belongs to no single worker; ``kind`` says which."""
+
+    kind: str
+
+
 class KvEvent(msgspec.Struct, frozen=True, gc=False):
     """One change of one node's cache. ``event_id`` counts per node from 1; dumps number theirs otherwise."""
 
     node: NodeId
     event_id: int
-    data: Stored | Removed | Cleared
+    data: Stored | Removed | Cleared | Unknown
     tier: str = DEVICE
 
 
 class KvBatch(msgspec.Struct, frozen=True, gc=False):
     """The events of one message.
 
-    ``unknown`` counts events of a kind that we do not know, ``malformed`` those that break the format.
+    ``unknown`` counts those of a kind that we do not know (they stay in ``events``: their ids count), ``malformed``
+    those that break the format and are not among them.
     """
 
     events: list[KvEvent]
@@ -189,14 +196,8 @@ def decode_kv_events(payload: bytes) -> KvBatch:
         wired = _READ_BATCH.decode(payload)
     except _BAD:
         wired, malformed = _one_by_one(payload)
-    events: list[KvEvent] = []
-    unknown = 0
-    for item in wired:
-        event = _plain(item)
-        if event is None:
-            unknown += 1
-        else:
-            events.append(event)
+    events = [_plain(item) for item in wired]
+    unknown = sum(isinstance(event.data, Unknown) for event in events)
     return KvBatch(events, unknown, malformed)
 
 
@@ -236,7 +237,7 @@ def decode_dump(text: str | bytes) -> list[KvEvent]:
         wired = msgspec.convert(json.loads(text), list[_RouterEvent])
     except _BAD as error:
         raise WireError(f"unreadable dump: {error}") from error
-    return [event for item in wired if (event := _plain(item)) is not None]
+    return [event for item in wired if isinstance((event := _plain(item)).data, Stored)]
 
 
 def _one_by_one(payload: bytes) -> tuple[list[_RouterEvent], int]:
@@ -253,21 +254,19 @@ def _one_by_one(payload: bytes) -> tuple[list[_RouterEvent], int]:
     return good, len(raws) - len(good)
 
 
-def _plain(item: _RouterEvent) -> KvEvent | None:
-    """Return the event without its wrapping, or None for a kind, or an owner of the cache, that we do not know."""
-    if item.residency_domain != "worker":
-        return None
+def _plain(item: _RouterEvent) -> KvEvent:
+    """Return the event without its wrapping."""
     wired = item.event
     data = wired.data
-    kind: Stored | Removed | Cleared | None
-    if isinstance(data, str):
-        kind = _CLEARED if data == "cleared" else None
+    kind: Stored | Removed | Cleared | Unknown
+    if item.residency_domain != "worker":
+        kind = Unknown(f"residency_domain {item.residency_domain}")
+    elif isinstance(data, str):
+        kind = _CLEARED if data == "cleared" else Unknown(data)
     elif data.stored is not None:
         kind = data.stored
     elif data.removed is not None:
         kind = data.removed
     else:
-        kind = None if data.cleared is msgspec.UNSET else _CLEARED
-    if kind is None:
-        return None
+        kind = Unknown("map") if data.cleared is msgspec.UNSET else _CLEARED
     return KvEvent(NodeId(item.worker_id, wired.dp_rank), wired.event_id, kind, item.storage_tier)
