@@ -215,7 +215,8 @@ class ConditionalEstimator:
         claim_s = call.claim_s
         if claim_s is not None:
             window = self._claims.get(_claim_name(call)) or self._unknown_claims
-            levels.append((window, weights[4], claim_s))
+            only_upper = call.declared_s is None and call.sleep is not None and call.sleep.upper
+            levels.append((window, weights[4] * (_UPPER_FACTOR if only_upper else 1.0), claim_s))
             last_s = claim_s + window.ordered[-1]
             longest_s = max(longest_s, last_s)
             if last_s > elapsed_s:
@@ -245,3 +246,5 @@ def _claim_name(call: CallFacts) -> str:
 
 _TRUST = (0.01, 0.02, 0.05, 0.1)
 """Errors of claims, in seconds, that are assumed before any was seen: claims are kept, but for starting the program."""
+_UPPER_FACTOR = 4.0
+"""Sleeps that may not run at all are half believed at first: four assumed errors against a weight of four."""

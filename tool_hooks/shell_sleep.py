@@ -62,7 +62,7 @@ def sleep_plan(command: str) -> SleepPlan | None:
 
 def _of_steps(steps: Sequence[Step], nesting: int) -> _Sum:
     total = _Sum()
-    certain = True  # only sleeps ran so far, so `&&` is sure to go on
+    certain = True  # nothing that can fail ran so far, so `&&` is sure to go on
     at = 0
     while at < len(steps):
         pipeline = [steps[at]]
@@ -84,8 +84,12 @@ def _of_steps(steps: Sequence[Step], nesting: int) -> _Sum:
             total.seconds += seconds
         if _waits(first):
             total.seconds = max(total.seconds, total.background)
-        certain &= seconds > 0.0 and not first.background
+        certain &= (seconds > 0.0 and not first.background) or _cannot_fail(first)
     return total
+
+
+def _cannot_fail(step: Step) -> bool:
+    return isinstance(step.what, Simple) and step.what.words[0] in ("echo", "printf", "true", ":")
 
 
 def _waits(step: Step) -> bool:

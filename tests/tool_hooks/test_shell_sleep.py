@@ -33,7 +33,9 @@ from tool_hooks.shell_sleep import SleepPlan, sleep_plan
         ("timeout 0 sleep 6", 6.0, False, True),
         ("timeout 5 bash -c 'sleep 3; sleep 4'", 5.0, False, True),
         ("bash -lc 'sleep 3'", 3.0, False, True),
+        ("echo waiting && sleep 2", 2.0, False, True),
         # only perhaps
+        ("cd /app && sleep 2", 2.0, True, True),
         ("make && sleep 2", 2.0, True, False),
         ("sleep 1; make && sleep 2", 3.0, True, False),
         ("curl x || sleep 3", 3.0, True, False),
