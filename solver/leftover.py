@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fill the rooms left over by the credit optimum: a plan for them and a bound on any such plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.fill import holdable, insert, split, surrogate, traced
+from solver.rounding import Ints
+
+MAX_CELLS = 40_000_000
+"""Candidates times room up to which the surrogate knapsack is solved; above, it is bounded by its LP."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filling:
+    """``at[J]``: the node of each item or -1; ``worth`` packed, and ``bound`` on it."""
+
+    at: Ints
+    worth: int
+    bound: int
+
+
+def fill(cost: Ints, worth: Ints, rooms: Ints) -> Filling:
+    """Fill ``rooms[M]`` (quanta) from items of ``cost[J] >= 1`` and packed ``worth[J] >= 0``."""
+    at = np.full(len(cost), -1, dtype=np.int64)
+    widest = int(rooms.max(initial=0))
+    items = np.flatnonzero(cost <= widest)
+    if not len(items):
+        return Filling(at, 0, 0)
+    # Costs descending, as `split` wants them; the index keeps the seeded order among equals.
+    items = items[np.lexsort((items, -worth[items], -cost[items]))]
+    weight, gain = cost[items], worth[items]
+    usable = holdable(weight, widest)[rooms]
+    room = int(min(usable.sum(), weight.sum()))
+    by_gain = np.lexsort((np.arange(len(items)), weight, -gain))
+    order = np.argsort(usable, kind="stable")
+    if len(items) * room > MAX_CELLS:
+        bound = linear_bound(weight, gain, room)
+        near = np.full(len(items), -1, dtype=np.int64)
+        insert(weight, by_gain, rooms.copy(), near)
+        at[items] = near
+        return Filling(at, int(gain[near >= 0].sum()), bound)
+    best, decision = surrogate(weight, gain, room)
+    bound = int(best[room])
+    top, chosen = -1, at[items]
+    slack = 0
+    while True:
+        missing, near = split(weight, traced(weight, decision, room - slack), usable, order)
+        left = rooms - np.bincount(near[near >= 0], weight[near >= 0], len(rooms)).astype(np.int64)
+        insert(weight, by_gain, left, near)
+        total = int(gain[near >= 0].sum())
+        if total > top:
+            top, chosen = total, near
+        slack = max(1, 2 * slack)
+        if not missing or slack > room or int(best[room - slack]) <= top:
+            break
+    at[items] = chosen
+    return Filling(at, top, bound)
+
+
+def linear_bound(cost: Ints, worth: Ints, room: int) -> int:
+    """The knapsack's LP bound (Dantzig 1957), in exact integers.
+
+    For any rate ``v / w``, ``rate * room + sum(max(0, worth - rate * cost))`` bounds the knapsack; it is
+    the LP optimum at the rate of the item that the greedy fill breaks off at, up to rounding of the sort.
+    """
+    order = np.argsort(-(worth / cost), kind="stable")
+    split_at = int(np.searchsorted(np.cumsum(cost[order]), room, side="right"))
+    if split_at == len(order):
+        return sum(worth.tolist())
+    w, v = int(cost[order[split_at]]), int(worth[order[split_at]])
+    above = sum(
+        max(0, gain * w - v * quanta) for quanta, gain in zip(cost.tolist(), worth.tolist(), strict=True)
+    )
+    return (v * room + above) // w
