@@ -246,5 +246,5 @@ def _claim_name(call: CallFacts) -> str:
 
 _TRUST = (0.01, 0.02, 0.05, 0.1)
 """Errors of claims, in seconds, that are assumed before any was seen: claims are kept, but for starting the program."""
-_UPPER_FACTOR = 4.0
-"""Sleeps that may not run at all are half believed at first: four assumed errors against a weight of four."""
+_UPPER_FACTOR = 3.0
+"""How much sooner sleeps that may not run at all are doubted: two that did not run are enough, instead of four."""
