@@ -63,7 +63,7 @@ def other_dynamo(ours: Path, environment: Mapping[str, str]) -> Path | None:
     for folder in environment.get("PATH", "").split(os.pathsep):
         candidate = Path(folder or ".") / "dynamo"
         try:
-            if not os.access(candidate, os.X_OK) or not candidate.is_file() or candidate.samefile(ours):
+            if not os.access(candidate, os.X_OK) or not candidate.is_file() or candidate.resolve() == ours.resolve():
                 continue
             with candidate.open("rb") as script:
                 if _OURS in script.read(2048):

@@ -42,6 +42,7 @@ class ServiceConfig:
         for service, options in (values or {}).items():
             if not isinstance(options, Mapping):
                 raise ConfigError(f"service {service}", options, "a mapping of options")
+            self._values.setdefault(service, {})
             for key, value in options.items():
                 self.set([service, str(key)], value)
 
