@@ -61,31 +61,38 @@ class Work(NamedTuple):
 
 
 def make_pairs(rounded: Rounded) -> Pairs:
-    """The pairs of a rounded problem."""
-    owner = np.repeat(np.arange(len(rounded.cost), dtype=np.int64), np.diff(rounded.home_start))
+    """The pairs of a rounded problem; of a candidate that costs nothing only its greatest credit."""
+    count = len(rounded.cost)
+    owner = np.repeat(np.arange(count, dtype=np.int64), np.diff(rounded.home_start))
+    first = np.arange(len(owner)) == rounded.home_start[owner]
+    kept = first | (rounded.cost[owner] > 0)
+    owner, node, credit = owner[kept], rounded.home_node[kept], rounded.home_credit[kept]
     slack = int(rounded.capacity.sum())
     scale = 1 << slack.bit_length()
-    if (sum(rounded.home_credit.tolist()) * scale).bit_length() > WORD_BITS - 1:
+    if (sum(credit.tolist()) * scale).bit_length() > WORD_BITS - 1:
         scale, slack = 1, 0
-    worth = rounded.home_credit * scale
+    worth = credit * scale
     if scale > 1:
         worth = worth - rounded.cost[owner]
-    order = np.argsort(rounded.home_node, kind="stable").astype(np.int64)
-    counts = np.bincount(rounded.home_node, minlength=len(rounded.capacity))
-    list_start = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))
+    order = np.argsort(node, kind="stable").astype(np.int64)
     return Pairs(
-        rounded.home_start,
+        _starts(owner, count),
         owner,
-        rounded.home_node,
-        rounded.home_credit,
+        node,
+        credit,
         worth,
         rounded.cost,
         rounded.capacity,
-        list_start,
+        _starts(node, len(rounded.capacity)),
         order,
         scale,
         slack,
     )
+
+
+def _starts(key: Ints, count: int) -> Ints:
+    sizes = np.bincount(key, minlength=count)
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)))
 
 
 @compiled

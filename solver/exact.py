@@ -75,6 +75,7 @@ def assign(rounded: Rounded, began: float, budget: float) -> tuple[Ints, Value]:
         status = np.where(found.held, FIXED, DEAD).astype(np.uint8)
     else:
         status = common_pairs(pairs, found.credit, found.price, found.best)
+        status[rounded.cost[pairs.owner] == 0] = FIXED
     held = _stage(rounded, pairs, found.held == 1, worth, packing)
     filling = fill(rounded.cost[held.items], worth[held.items], held.rooms)
     at = held.at.copy()
