@@ -82,10 +82,14 @@ class ToolCall:
         self._told: float = -PROGRESS_EVERY_S
         self._ended = False
 
-    def start(self) -> None:
-        """Say that the tool starts now."""
-        self._started = time.monotonic()
+    def start(self, *, at: float | None = None) -> None:
+        """Say that the tool starts now, or did at ``at`` (seconds of :func:`time.monotonic`)."""
+        self._started = time.monotonic() if at is None else at
         self._tell("tool_start", status="running")
+
+    def resume(self, *, at: float | None) -> None:
+        """Take up a call that another process started at ``at``; None where that is not known."""
+        self._started = at
 
     def progress(self, fraction: float | None = None, *, remaining_s: float | None = None) -> None:
         """Say how far the tool is: the share done in [0, 1], the seconds left, or neither (a heartbeat).
@@ -93,21 +97,25 @@ class ToolCall:
         Calls that follow one another within 0.1 s are not sent, except one that says the tool is done.
         """
         now = time.monotonic()
-        if self._ended or (
-            now - self._told < PROGRESS_EVERY_S and not (fraction is not None and fraction >= 1.0)
-        ):
+        if self._ended or (now - self._told < PROGRESS_EVERY_S and not (fraction is not None and fraction >= 1.0)):
             return
         self._told = now
         self._tell("tool_progress", fraction=fraction, remaining_s=remaining_s)
 
     def end(
-        self, *, error_type: str | None = None, cancelled: bool = False, output_bytes: int | None = None
+        self,
+        *,
+        error_type: str | None = None,
+        cancelled: bool = False,
+        output_bytes: int | None = None,
+        at: float | None = None,
     ) -> None:
-        """Say that the tool has returned. The first end counts; later ones do nothing."""
+        """Say that the tool has returned, now or at ``at``. The first end counts; later ones do nothing."""
         if self._ended:
             return
         self._ended = True
-        duration_s = 0.0 if self._started is None else time.monotonic() - self._started
+        returned = time.monotonic() if at is None else at
+        duration_s = None if self._started is None else max(0.0, returned - self._started)
         failed = cancelled or error_type is not None
         self._tell(
             "tool_error" if failed else "tool_end",
@@ -166,9 +174,7 @@ class ToolCall:
             self.end()
         else:
             # By name, since importing asyncio for it would double the shim's start-up.
-            cancelled = (
-                issubclass(kind, (KeyboardInterrupt, GeneratorExit)) or kind.__name__ == "CancelledError"
-            )
+            cancelled = issubclass(kind, (KeyboardInterrupt, GeneratorExit)) or kind.__name__ == "CancelledError"
             self.end(error_type=kind.__name__, cancelled=cancelled)
 
     async def __aenter__(self) -> Self:

@@ -136,9 +136,7 @@ def encode(event: ToolEvent) -> bytes:
     tool = _Tool(
         tool_call_id=event.tool_call_id,
         tool_class=event.tool_class,
-        started_at_unix_ms=(
-            event.event_time_ms - round(duration_ms or 0.0) if ended or event.kind == "tool_start" else None
-        ),
+        started_at_unix_ms=_started_at(event),
         ended_at_unix_ms=event.event_time_ms if ended else None,
         status=event.status,
         duration_ms=duration_ms,
@@ -161,6 +159,12 @@ def encode(event: ToolEvent) -> bytes:
         tool=tool,
     )
     return _encode(record)
+
+
+def _started_at(event: ToolEvent) -> int | None:
+    if event.kind == "tool_start":
+        return event.event_time_ms
+    return None if event.duration_s is None else event.event_time_ms - round(event.duration_s * 1000.0)
 
 
 def encode_envelope(payload: bytes, *, publisher_id: int, sequence: int, published_at: int) -> bytes:
