@@ -17,7 +17,7 @@ from launch import engines, nats, services
 from launch.config import ServiceConfig, as_flags
 from launch.graph import Graph
 from launch.model import model_folder, require_model_folder
-from launch.options import Options
+from launch.options import TWINS, Options
 from launch.processes import Command, free_port, require_free_port
 from tao_dynamo.errors import ConfigError, StackError
 
@@ -81,6 +81,7 @@ class Site:
     def environment(self, name: str, service: str, **more: str) -> dict[str, str | None]:
         """Variables of the process: discovery, planes and system port, then the service's own ``envs``."""
         shared: dict[str, str | None] = {
+            **dict.fromkeys(TWINS.values()),  # said by flags; a child would take some of them for its own
             "DYN_DISCOVERY_BACKEND": "file",
             "DYN_FILE_KV": str(self.discovery),
             "DYN_REQUEST_PLANE": "tcp",
