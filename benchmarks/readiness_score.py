@@ -157,6 +157,18 @@ def predictors() -> dict[str, Callable[[], Predictor]]:
     }
 
 
+def taught_before(calls: Sequence[RecordedCall], *, tick_s: float = HORIZON_S, max_s: float = 30.0) -> list[Outcome]:
+    """What ours would say had it been taught every one of these calls before, the one it is asked about included.
+
+    This peeks, on purpose: it is a bound on what keys and sessions can tell, not a predictor.
+    """
+    predictor = Predictor()
+    replay(calls, predictor, tick_s=tick_s, max_s=0.0)
+    for call in calls:
+        predictor.forget(call.session_id)
+    return replay(calls, predictor, tick_s=tick_s, max_s=max_s)
+
+
 def floors(calls: Sequence[RecordedCall], *, max_s: float = 30.0) -> dict[str, float | int | None]:
     """How well one total per call could do at all, chosen with hindsight: the median of each key's own durations.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cli
-from benchmarks.readiness_score import Baseline, floors, predictors, replay, score
+from benchmarks.readiness_score import Baseline, floors, predictors, replay, score, taught_before
 from benchmarks.recorded_calls import RecordedCall, load_calls
 from tao_dynamo.errors import TraceError
 from tool_hooks.estimators import CallFacts, Estimate
@@ -101,6 +101,15 @@ def test_the_floor_is_the_best_constant_per_key() -> None:
     assert found["per_key_groups"] == 2
 
 
+def test_taught_before_peeks() -> None:
+    some = [RecordedCall(f"s{i}", f"k{i}", None, 3.0 + i) for i in range(5)]
+    assert (
+        (score(taught_before(some))["first_mae_s"] or 0.0)
+        < 1.0
+        < (score(replay(some, Predictor()))["first_mae_s"] or 0.0)
+    )
+
+
 def test_calls_are_read_with_keys_and_rebuilt_sleeps(tmp_path: Path) -> None:
     write(
         tmp_path / "tool_durations.jsonl",
@@ -163,6 +172,9 @@ def test_the_command_writes_json_tables_and_a_plot(tmp_path: Path, capsys: pytes
         assert {"mae_s", "within_0.5s", "precision", "recall"} <= set(each)
         assert each["calls"] == 7
     assert figures["calls"] == 8
+    assert sum(group["calls"] for group in figures["lengths"]["paper"].values()) == 7
+    assert sum(group["calls"] for group in figures["classes"]["paper"].values()) == 7
+    assert sum(half["calls"] for half in figures["halves"]["paper"].values()) == 7
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

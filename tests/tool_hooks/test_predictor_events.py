@@ -80,6 +80,15 @@ def test_progress_is_monotone_in_effect() -> None:
     assert predictor.ready("s", 9.0)
 
 
+def test_percent_for_a_fraction_is_only_a_heartbeat() -> None:
+    predictor = Predictor()
+    predictor.started("s", "c", "k", 0.0)
+    predictor.progressed("s", "c", 4.0, fraction=40.0)
+    assert not predictor.ready("s", 4.0)
+    predictor.progressed("s", "c", 4.0, fraction=1.0000001)
+    assert predictor.ready("s", 4.0)
+
+
 def test_progress_follows_the_speed_it_has_now() -> None:
     predictor = Predictor()
     predictor.started("s", "c", "k", 0.0)
