@@ -8,12 +8,14 @@ holds the interpreter.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from solver import planner_wire as wire
@@ -100,13 +102,13 @@ def _guard(seconds: float) -> None:
 
 
 def _answer(engine: Engine, body: bytes) -> wire.Reply:
-    began = time.perf_counter()
     try:
         request = wire.read_request(body)
     except WireError as error:
         return wire.Refused("snapshot", str(error), "fields of the right types")
     _guard(ORPHAN_FACTOR * request.budget_ms / 1e3 + ORPHAN_SLACK_S)
     faults = engine.device_faults()
+    began = time.perf_counter()
     try:
         plan = engine.solve(request.problem, request.method, request.budget_ms)
     except ProblemError as error:
@@ -122,8 +124,9 @@ def _answer(engine: Engine, body: bytes) -> wire.Reply:
     ) as error:
         return wire.Failed(f"{type(error).__name__}: {error}")
     finally:
+        busy_s = time.perf_counter() - began
         _guard(0)
-    return wire.Solved(plan, time.perf_counter() - began, engine.device_faults() - faults)
+    return wire.Solved(plan, busy_s, engine.device_faults() - faults)
 
 
 def serve(engine: Engine, source: int, sink: int) -> None:
@@ -142,12 +145,20 @@ def serve(engine: Engine, source: int, sink: int) -> None:
         return
 
 
+def _go_first() -> None:
+    """Where memory runs out, let the kernel take this process, which is replaced, and not the router."""
+    # Elsewhere than on Linux there is no such file, and nothing is lost.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
+
+
 def main(engine: Callable[[], Engine] = SolverEngine) -> None:
     """Run as the child of ``solver.planner.Planner``: requests on stdin, replies on stdout."""
     # Ctrl-C belongs to the parent, which closes our input when it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
+    _go_first()
     source, sink = os.dup(0), os.dup(1)
     # Whatever a library prints must not reach the wire.
     os.dup2(2, 1)

@@ -34,7 +34,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
 
 
 class Solved(msgspec.Struct, frozen=True, tag="solved", array_like=True):
-    """A plan; ``device_faults`` counts the CUDA errors that this solve has survived."""
+    """A plan; ``busy_s`` is the solve alone, ``device_faults`` counts the CUDA errors that this solve has survived."""
 
     plan: Plan
     busy_s: float

@@ -164,6 +164,10 @@ def test_a_bad_snapshot_is_refused_by_field_and_the_process_lives_on(planner: Pl
     assert planner.counters.restarts == 0
 
 
+def test_where_memory_runs_out_it_goes_before_the_router(planner: Planner) -> None:
+    assert int(Path(f"/proc/{planner.pid}/oom_score_adj").read_text(encoding="ascii")) >= 500
+
+
 def test_device_faults_are_added_up(planner: Planner) -> None:
     for word in ("fault", "s0", "fault"):
         planner.solve(problem(word), budget_ms=5_000)
@@ -311,6 +315,15 @@ def test_a_large_snapshot_crosses_in_less_than_a_millisecond() -> None:
         took.append(time.perf_counter() - began)
     assert got.problem == given
     assert min(took) < 1e-3
+
+
+def test_a_large_snapshot_and_its_plan_cross_live_in_a_few_milliseconds(planner: Planner) -> None:
+    given = large()
+    took = []
+    for _ in range(20):
+        assert planner.solve(given, budget_ms=5_000).note == ""
+        took.append(planner.counters.transfer_s)
+    assert 0 < min(took) < 3e-3
 
 
 def test_what_is_no_frame_is_refused() -> None:
