@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 MIN_FRACTION = 1e-4
 """Below this a fraction says nothing about the speed."""
+ROUNDING = 1e-3
+"""So much above 1 a fraction may be and still mean that all is done."""
 MIN_SPAN = 0.02
 """What must have been done between two reports before their speed is believed."""
-ROUNDING = 1e-3
 SMOOTHING = 0.5
 """Weight of the newest speed against the older ones."""
 
@@ -46,13 +47,13 @@ class Progress:
         """Takes one progress event at ``t``; both values None is a heartbeat.
 
         Args:
-            fraction: the part done; what is not above the largest so far, or makes no sense (40 for 40 %), is a heartbeat.
+            fraction: the part done; a heartbeat if not above the largest so far, or if it makes no sense (40 for 40 %).
             remaining_s: seconds still to run, >= 0; the tool's own word, so it wins over the fraction.
         """
         if self.told_at is not None:
             self.gap_s = max(self.gap_s, t - self.told_at)
         self.told_at = t
-        if fraction is not None and self.fraction < fraction <= 1.0 + ROUNDING:
+        if fraction is not None and fraction <= 1.0 + ROUNDING and min(fraction, 1.0) > self.fraction:
             self._advance(t, min(fraction, 1.0))
         if remaining_s is not None:
             self.returns_at = t + remaining_s
