@@ -45,7 +45,7 @@ class Conversation:
         self._cut(min(kept, len(self._tokens)))
         shared = self._session.shared_tokens - len(self._tokens)
         if shared > 0:
-            whole = self._draw(f"{self._session.agent}/system", self._session.shared_tokens)
+            whole = self._draw(f"{self._session.agent}/{self._session.shared_tokens}", self._session.shared_tokens)
             self._extend(whole[-shared:])
         fresh = recorded.prompt_tokens - len(self._tokens)
         if fresh > 0:

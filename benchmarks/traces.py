@@ -15,7 +15,8 @@ prompt before has dropped the answer (reasoning that is not sent back); a still 
 keeps what the source recorded as ``prefix_tokens``, or only the harness's shared system prompt.
 
 **Shared prompts.** The system prompt that all sessions of one harness begin with has the recorded length
-(``system_tokens + tool_tokens``), or else :data:`SHARED_PART` of the harness's shortest first prompt.
+(``system_tokens + tool_tokens``), or else :data:`SHARED_PART` of the harness's shortest first prompt. Prompts of
+one harness that differ in length are different prompts.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One agent run. All sessions of ``agent`` begin their prompts with the same ``shared_tokens`` tokens."""
+    """One agent run. Sessions of equal ``agent`` and ``shared_tokens`` begin with the same prompt."""
 
     session_id: str
     source: str

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TAO: the live router's own core, driven by simulated events.
+
+Rule, source and parameters: ``docs``' pages on the algorithm, ``tao_dynamo.core``; the ablations below change one
+thing each. Solves run in process and are charged :data:`SOLVE_S` of virtual time, so that a run follows from its
+seed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from benchmarks.policies.base import Action, Plain, Refuse, Request, Send, Site, Wake
+from kv_events.types import NodeId
+from solver import solve
+from tao_dynamo.core import decisions
+from tao_dynamo.core.policy import DEFAULT, PAPER, Policy
+from tao_dynamo.core.scheduler import Scheduler
+from tao_dynamo.core.turn import Turn
+from tool_hooks.predictor import Predictor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.metrics import Figures
+    from solver.problem import Plan
+
+SOLVE_S = 0.005
+"""What a solve takes in virtual time: the median of the live planner's, its process hop included."""
+
+HASH_BLOCK = 64
+"""Tokens a block of the made-up hashes: the core samples every fourth one."""
+
+_FOR_EVER = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """TAO with one thing changed."""
+
+    policy: Policy = DEFAULT
+    credit: bool = True
+    readiness: bool = True
+
+
+def _variant(**changes: object) -> Variant:
+    return Variant(replace(DEFAULT, **changes))  # type: ignore[arg-type]
+
+
+ABLATIONS: dict[str, Variant] = {
+    "tao": Variant(),
+    "tao-paper": Variant(PAPER),
+    "tao-no-credit": Variant(credit=False),
+    "tao-no-decay": _variant(credit_half_life_s=_FOR_EVER),
+    "tao-no-readiness": Variant(readiness=False),
+    "tao-smallest-pause": _variant(pause_order="smallest-first"),
+    "tao-oldest-first": _variant(pause_order="oldest-first"),
+    "tao-bfd": _variant(solver="bfd"),
+    "tao-short-first": _variant(solver="short-first"),
+    "tao-no-shared": _variant(shared_prefixes=False),
+    "tao-no-bound": _variant(waiting_bound_s=_FOR_EVER),
+    "tao-no-balance": _variant(balance=False),
+    "tao-one-mark": _variant(admission_mark=DEFAULT.pause_mark),
+    "tao-no-long-tool": _variant(long_tool_factor=1.0),
+}
+
+
+class Tao(Plain):
+    """See the module."""
+
+    def __init__(self, site: Site, variant: Variant, seed: int) -> None:
+        super().__init__(site)
+        self.reports = True
+        policy = variant.policy
+        self._policy = policy
+        self._ids = [NodeId(i + 1, 0) for i in self.nodes]
+        self._credit = Credit(policy.credit_half_life_s, on=variant.credit)
+        self._predictor = Predictor(policy.predictor, horizon_s=policy.horizon_s, refresh_s=policy.refresh_s)
+        readiness = self._predictor if variant.readiness else Blind()
+        self._core = Scheduler(policy, credit=self._credit, readiness=readiness, seed=seed)
+        for node in self._ids:
+            self._core.node_joined(
+                node,
+                capacity_tokens=site.setup.capacity_tokens,
+                block_size=site.setup.block_size,
+                t=0.0,
+                host_tokens=site.setup.host_tokens,
+            )
+        self._plans: list[tuple[float, int, Plan]] = []
+        self._told: dict[str, int] = {}
+        self._pauses = 0
+        self._paused_s: list[float] = []
+        self._solve_s: list[float] = []
+        self._optimal = 0
+
+    def turn_arrived(self, request: Request, t: float) -> list[Action]:
+        """Hand the turn to the core."""
+        chain = request.chain
+        if request.session is not None:
+            self._predictor.resumed(request.session, t)
+            self._credit.shared_by(request.session, chain.shared_key, chain.shared_tokens)
+        self._told[request.request_id] = 0
+        overlap = self.site.overlap(chain) if request.session is None else {}
+        turn = Turn(
+            request_id=request.request_id,
+            session_id=request.session,
+            prompt_tokens=request.prompt,
+            hashes=_hashes(request),
+            block_size=HASH_BLOCK,
+            final=request.final,
+            overlap={self._ids[node]: tokens for node, tokens in overlap.items()},
+        )
+        return self._carry_out(self._core.turn_arrived(turn, t), t)
+
+    def first_token(self, request_id: str, t: float) -> list[Action]:
+        """Tell the core."""
+        return self._carry_out(self._core.first_token(request_id, t), t)
+
+    def progress(self, request_id: str, tokens: int, t: float) -> list[Action]:
+        """Tell the core how far the answer is."""
+        new = tokens - self._told[request_id]
+        self._told[request_id] = tokens
+        return self._carry_out(self._core.tokens(request_id, new, t), t)
+
+    def turn_ended(self, request_id: str, *, cached: int, output: int, t: float) -> list[Action]:
+        """Tell the core."""
+        del self._told[request_id]
+        ended = self._core.turn_ended(request_id, t=t, cached_tokens=cached, output_tokens=output)
+        return self._carry_out(ended, t)
+
+    def tool_started(self, session: str, call_id: str, key: str | None, t: float) -> list[Action]:
+        """Tell the predictor, then the core."""
+        self._predictor.started(session, call_id, key, t)
+        return self._carry_out(self._core.tool_changed(session, t), t)
+
+    def tool_ended(self, session: str, call_id: str, duration_s: float, t: float) -> list[Action]:
+        """Tell the predictor, then the core."""
+        self._predictor.ended(session, call_id, t, duration_s=duration_s)
+        return self._carry_out(self._core.tool_changed(session, t), t)
+
+    def session_ended(self, session: str, t: float) -> list[Action]:
+        """Tell the core, where the last turn has not done so."""
+        return self._carry_out(self._core.session_ended(session, t), t)
+
+    def cache_changed(self, node: int, changes: Mapping[str, int], t: float) -> list[Action]:
+        """Keep the credit's evidence."""
+        self._credit.changed(self._ids[node], changes, t)
+        return []
+
+    def time_passes(self, t: float) -> list[Action]:
+        """Plans that are back, then the core's timers."""
+        out: list[decisions.Decision] = []
+        due = [plan for plan in self._plans if plan[0] <= t]
+        self._plans = [plan for plan in self._plans if plan[0] > t]
+        for _, snapshot_id, plan in due:
+            out += self._core.plan_returned(snapshot_id, plan, t)
+        return self._carry_out([*out, *self._core.time_passes(t)], t)
+
+    def figures(self) -> Figures:
+        """Pauses, restarts, solves and how many of them were proven optimal."""
+        solves = len(self._solve_s)
+        waits = self._paused_s
+        return {
+            "pauses": self._pauses,
+            "restarts": len(waits),
+            "pause_wait_mean_s": sum(waits) / len(waits) if waits else None,
+            "solves": solves,
+            "solve_mean_ms": 1000 * sum(self._solve_s) / solves if solves else None,
+            "optimal_share": self._optimal / solves if solves else None,
+        }
+
+    def _carry_out(self, wanted: Sequence[decisions.Decision], t: float) -> list[Action]:
+        out: list[Action] = []
+        for decision in wanted:
+            if isinstance(decision, decisions.Admit):
+                out.append(Send(decision.request_id, decision.node.worker_id - 1))
+            elif isinstance(decision, decisions.Refuse):
+                self._told.pop(decision.request_id, None)
+                out.append(Refuse(decision.request_id, decision.text))
+            elif isinstance(decision, decisions.WakeAt):
+                out.append(Wake(decision.at))
+            elif isinstance(decision, decisions.Pause):
+                self._pauses += 1
+            elif isinstance(decision, decisions.Restart):
+                self._paused_s.append(decision.paused_s)
+            else:
+                self._solve(t)
+                if self._plans:
+                    out.append(Wake(self._plans[-1][0]))
+        return out
+
+    def _solve(self, t: float) -> None:
+        snapshot = self._core.snapshot(t)
+        if snapshot is None:
+            return
+        plan = solve(snapshot.problem, method=self._policy.solver, budget_ms=self._policy.solve_budget_ms)
+        self._solve_s.append(plan.seconds)
+        self._optimal += plan.optimal
+        self._plans.append((t + SOLVE_S, snapshot.id, plan))
+
+
+class Credit:
+    """KV-cache credit from the simulated events: the formula of ``kv_events.credit`` on session prefixes.
+
+    Args:
+        half_life_s: of the decay, in seconds.
+        on: False is the ablation without credit.
+    """
+
+    def __init__(self, half_life_s: float, *, on: bool) -> None:
+        self._half_life = half_life_s
+        self._on = on
+        self._here: dict[str, dict[NodeId, int]] = {}
+        self._seen: dict[str, dict[NodeId, float]] = {}
+        self._shared: dict[str, tuple[str, int]] = {}
+
+    def shared_by(self, session_id: str, key: str, tokens: int) -> None:
+        """The session's prompts begin with this shared one."""
+        self._shared[session_id] = (key, tokens)
+
+    def changed(self, node: NodeId, changes: Mapping[str, int], t: float) -> None:
+        """KV events: what is resident of sessions and shared prompts on a node."""
+        for key, tokens in changes.items():
+            before = self._here.setdefault(key, {})
+            if tokens >= before.get(node, 0) and tokens:
+                self._seen.setdefault(key, {})[node] = t
+            if tokens:
+                before[node] = tokens
+            else:
+                before.pop(node, None)
+
+    def resident(self, session_id: str) -> dict[NodeId, int]:
+        """Tokens of the session's context on each node, its shared prompt included."""
+        if not self._on:
+            return {}
+        key, length = self._shared.get(session_id, ("", 0))
+        own = self._here.get(session_id, {})
+        found: dict[NodeId, int] = {}
+        for node, tokens in self._here.get(key, {}).items():
+            found[node] = length + own.get(node, 0) if tokens >= length else tokens
+        if not length:
+            found.update(own)
+        return found
+
+    def credits(self, session_id: str, t: float) -> dict[NodeId, int]:
+        """Decayed credit in tokens."""
+        seen = self._seen.get(session_id, {})
+        out: dict[NodeId, int] = {}
+        for node, tokens in self.resident(session_id).items():
+            since = seen.get(node)
+            if since is not None:
+                out[node] = int(tokens * 2.0 ** (-(t - since) / self._half_life))
+        return out
+
+    def ran_on(self, session_id: str, node: NodeId, tokens: int, t: float) -> None:
+        """A turn that ran confirms what the events say."""
+        self._seen.setdefault(session_id, {})[node] = t
+
+    def forget(self, session_id: str) -> None:
+        """The session is gone."""
+        for table in (self._here, self._seen, self._shared):
+            table.pop(session_id, None)
+
+    def forget_node(self, node: NodeId) -> None:
+        """The node is gone."""
+        for per_node in self._here.values():
+            per_node.pop(node, None)
+
+
+class Blind:
+    """Readiness for the ablation without it: no tool is ever known to run, every session counts as ready."""
+
+    def running(self, session_id: str) -> bool:
+        """No."""
+        return False
+
+    def ready(self, session_id: str, t: float) -> bool:
+        """Yes."""
+        return True
+
+    def remaining(self, session_id: str, t: float) -> None:
+        """Unknown."""
+
+    def next_change(self, session_id: str, t: float) -> None:
+        """Never."""
+
+    def forget(self, session_id: str) -> None:
+        """Nothing was known."""
+
+
+def _hashes(request: Request) -> tuple[int, ...]:
+    """Made-up hashes of the prompt's first blocks: the shared prompt's, and a few of the session's own."""
+    shared = request.chain.shared_tokens // HASH_BLOCK
+    own = max(0, min(4, request.prompt // HASH_BLOCK - shared))
+    return _blocks(request.chain.shared_key, shared) + _blocks(request.chain.session, own)
+
+
+@lru_cache(maxsize=4096)
+def _blocks(key: str, count: int) -> tuple[int, ...]:
+    # Python's own hash of a string differs from run to run.
+    return tuple(int.from_bytes(blake2b(f"{key}/{i}".encode(), digest_size=8).digest(), "little") for i in range(count))

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tao-bench simulate``: one policy on recorded sessions, in virtual time.
+
+The run follows from its options alone. Agents run in a closed loop: ``--concurrency`` sessions at once, each that
+ends followed by the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import mixes, options
+from benchmarks.policies import named as policy_named
+from benchmarks.policies import names
+from benchmarks.progress import print_table
+from benchmarks.simulator import setups
+from benchmarks.simulator.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.metrics import Figures
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser("tao-bench simulate", description=__doc__, formatter_class=options.Help)
+    add_options(parser)
+    parser.add_argument("--policy", default="tao", help=f"one of {', '.join(names())}")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        default=None,
+        help="write the figures as JSON to this file, or instead of the table if none is named (default: table)",
+    )
+    args = parser.parse_args(argv)
+    options.writable(_path(args.json), "--json")
+    result = run_once(args, args.policy, args.seed)
+    write(result, args.json, title(args, args.policy))
+    return 0 if not result["sessions_left"] else 1
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that ``simulate`` and ``compare`` share."""
+    options.add_workload(parser, traces="--traces", sessions=64, concurrency=32)
+    group = parser.add_argument_group("cluster")
+    group.add_argument("--workload", choices=mixes.NAMES, default="all", help="which of the folder's sessions")
+    group.add_argument(
+        "--setup", default="qwen3-32b", help=f"one of {', '.join(setups.SETUPS)}, or mocker:NODES:BLOCKS[:SPEEDUP]"
+    )
+    group.add_argument("--nodes", type=options.whole(1), default=None, help="how many (default: the set-up's)")
+    group.add_argument(
+        "--node-tokens", type=options.whole(1024), default=None, help="KV room of a node (default: the set-up's)"
+    )
+    group.add_argument(
+        "--host-tokens", type=options.whole(0), default=0, help="host-memory KV room of a node, in tokens; 0 for none"
+    )
+
+
+def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
+    """One simulation with the options of :func:`add_options`.
+
+    Raises:
+        UsageError: an option or a file is wrong.
+    """
+    setup = setups.sized(
+        setups.named(args.setup), nodes=args.nodes, capacity=args.node_tokens, host_tokens=args.host_tokens
+    )
+    make_router = policy_named(policy)
+    mix = mixes.mix(
+        args.source,
+        args.workload,
+        count=args.sessions,
+        seed=seed,
+        max_turns=args.max_turns,
+        max_pause_s=args.max_pause,
+        max_prompt_tokens=args.max_prompt_tokens,
+    )
+    began = time.perf_counter()
+    world = World(setup, make_router, mix.load.sessions, concurrency=args.concurrency, seed=seed, arrivals=mix.arrivals)
+    result = world.run()
+    result |= {
+        "policy": policy,
+        "setup": setup.name,
+        "nodes": setup.nodes,
+        "node_tokens": setup.capacity_tokens,
+        "host_tokens": setup.host_tokens,
+        "workload": args.workload,
+        "sessions": len(mix.load.sessions),
+        "concurrency": args.concurrency,
+        "seed": seed,
+        "time_scale": 1.0,
+        "context_scale": mix.load.context_scale,
+        "simulated_in_s": time.perf_counter() - began,
+    }
+    return result
+
+
+def title(args: argparse.Namespace, policy: str) -> str:
+    """What was run, in a line."""
+    what = f"{args.sessions} sessions ({args.workload}), {args.concurrency} at once"
+    return f"{policy} on {args.setup}: {what}, virtual time"
+
+
+def write(result: Figures, where: str | None, heading: str) -> None:
+    """The table, or JSON to a file or standard output."""
+    if where == "-":
+        json.dump(result, sys.stdout, indent=1)
+        print()
+        return
+    print_table(heading, result)
+    if where is not None:
+        Path(where).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _path(where: str | None) -> Path | None:
+    return None if where in (None, "-") else Path(str(where))
+
+
+if __name__ == "__main__":
+    from benchmarks.cli import run
+
+    raise SystemExit(run(main, sys.argv[1:], "simulate"))
