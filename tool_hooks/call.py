@@ -81,6 +81,7 @@ class ToolCall:
         self._started: float | None = None
         self._told: float = -PROGRESS_EVERY_S
         self._ended = False
+        self._pid = os.getpid()
 
     def start(self, *, at: float | None = None) -> None:
         """Say that the tool starts now, or did at ``at`` (seconds of :func:`time.monotonic`)."""
@@ -125,6 +126,16 @@ class ToolCall:
             output_bytes=output_bytes,
         )
 
+    def leave(self, error: BaseException | None) -> None:
+        """End as the tool did: with an exception, or without."""
+        if error is None:
+            self.end()
+        else:
+            # By name, since importing asyncio for it would double the shim's start-up.
+            name = type(error).__name__
+            cancelled = isinstance(error, (KeyboardInterrupt, GeneratorExit)) or name == "CancelledError"
+            self.end(error_type=name, cancelled=cancelled)
+
     def _tell(
         self,
         kind: Kind,
@@ -136,7 +147,8 @@ class ToolCall:
         error_type: str | None = None,
         output_bytes: int | None = None,
     ) -> None:
-        if self.session_id is None:
+        # A child forked in the middle of a call takes a copy of it along; the call stays its parent's.
+        if self.session_id is None or self._pid != os.getpid():
             return
         try:
             sink = self._publisher or default_publisher()
@@ -170,12 +182,7 @@ class ToolCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.end()
-        else:
-            # By name, since importing asyncio for it would double the shim's start-up.
-            cancelled = issubclass(kind, (KeyboardInterrupt, GeneratorExit)) or kind.__name__ == "CancelledError"
-            self.end(error_type=kind.__name__, cancelled=cancelled)
+        self.leave(error)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -183,7 +190,7 @@ class ToolCall:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.__exit__(kind, error, trace)
+        self.leave(error)
 
 
 def _publishable(command: str | None) -> str | None:

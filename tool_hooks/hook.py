@@ -144,19 +144,29 @@ def _around(
 
         def around(*args: Any, **kwargs: Any) -> Any:
             call = make_call(args, kwargs)
-            with call:
+            call.start()
+            try:
                 result = tool(*args, **kwargs)
-                if not inspect.isawaitable(result):
-                    return result
-                # A plain function that hands out an awaitable: the call lasts until that is done.
+            except BaseException as error:
+                call.leave(error)
+                raise
+            # A plain function that hands out an awaitable: the call lasts until that is done.
+            if inspect.isawaitable(result):
                 return _finish(call, result)
+            call.end()
+            return result
 
     return functools.wraps(tool, updated=())(around)
 
 
 async def _finish(call: ToolCall, result: Any) -> Any:
-    async with call:
-        return await result
+    try:
+        found = await result
+    except BaseException as error:
+        call.leave(error)
+        raise
+    call.end()
+    return found
 
 
 def _command(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
