@@ -93,11 +93,13 @@ class Mocker:
         return ms / 1000 / self.speedup
 
     def decode_s(self, decodes: int, context: int, steps: int) -> float:
-        """See :class:`Timing`. Simpson's rule over the run: exact for the mocker's parabola."""
-        last = context + decodes * (steps - 1)
-        ends = self._decode_ms(context) + self._decode_ms(last)
-        mean = (ends + 4 * self._decode_ms((context + last) / 2)) / 6
-        return steps * mean / 1000 / self.speedup
+        """See :class:`Timing`. Sums of contexts and of their squares; up to a full cache the floor never binds."""
+        n, room = steps, self.capacity_tokens
+        firsts = n * (n - 1) / 2
+        linear = n * context + decodes * firsts
+        squares = n * context**2 + 2 * context * decodes * firsts + decodes**2 * firsts * (2 * n - 1) / 3
+        ms = -25.74 * squares / room**2 + 54.01 * linear / room + 5.74 * n
+        return ms / 1000 / self.speedup
 
     def prefill_rate(self) -> float:
         """See :class:`Timing`."""
