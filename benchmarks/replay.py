@@ -21,7 +21,7 @@ from benchmarks.agent import Agent, Ask, Tally
 from benchmarks.http_stream import Target, get
 from benchmarks.metrics import Figures, figures
 from benchmarks.progress import Meter, print_table
-from benchmarks.router_status import RouterStatus, router_figures
+from benchmarks.router_status import KEYS, RouterStatus
 from tao_dynamo.errors import ConfigError, StackError
 from tool_hooks.nats_wire import NatsOptions
 from tool_hooks.publisher import Publisher
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from benchmarks.workload import Workload
 
 _SHOW_ERRORS = 5
+_SETTLE_S = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,6 +103,7 @@ async def _replay(
     model = args.model or await _only_model(args.url)
     router = None if status is None else RouterStatus(status)
     before = await router.read() if router else None
+    watching = asyncio.create_task(router.watch()) if router else None
     tally = Tally([], [])
     sink = _publisher(args)
     ask = Ask(target, model, args.timeout, args.vocabulary)
@@ -115,10 +117,17 @@ async def _replay(
             agent = Agent(ask, tally, time_scale=args.time_scale, run_id=run_id, sink=sink, heard=heard)
             await run_closed_loop(agent, load.sessions, args.concurrency)
     finally:
+        if watching is not None:
+            watching.cancel()
         if sink is not None:
             await asyncio.to_thread(sink.close, 5.0)
     result = figures(tally.turns, tally.sessions)
-    result |= router_figures(before, await router.read() if router else None)
+    if router is not None and before is not None:
+        # The last turn's end and the last tool events are still on their way to the router.
+        await asyncio.sleep(_SETTLE_S)
+        result |= router.figures(before, await router.read())
+    else:
+        result |= dict.fromkeys(KEYS)
     result["tool_events_sent"] = sink.sent if sink is not None else 0
     result["answers_inexact"] = tally.inexact
     result["tool_s"] = tally.tool_seconds

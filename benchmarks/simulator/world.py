@@ -152,7 +152,8 @@ class World:
 
     def _ask(self, live: _Live) -> None:
         turn = live.session.turns[live.turn]
-        if live.turn and turn.kept_tokens < live.session.turns[live.turn - 1].prompt_tokens:
+        before = live.session.turns[live.turn - 1] if live.turn else None
+        if before is not None and turn.kept_tokens < before.prompt_tokens + before.output_tokens:
             for node in self.nodes:
                 node.cache.rewrite(live.chain, turn.kept_tokens)
         if turn.prompt_tokens + turn.output_tokens > FITS * self.setup.capacity_tokens:

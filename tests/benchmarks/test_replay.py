@@ -15,7 +15,7 @@ import pytest
 from benchmarks import cli, replay
 from benchmarks.agent import Agent, Ask, Tally
 from benchmarks.http_stream import Target, events, get
-from benchmarks.router_status import router_figures
+from benchmarks.router_status import Reading, RouterStatus
 from benchmarks.traces import RecordedTurn, Session, ToolCall
 from tao_dynamo.errors import ConfigError, StackError
 
@@ -52,7 +52,9 @@ class Frontend:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.split(": ", 1) for line in head[1:] if ": " in line)
         if head[0].startswith("GET"):
-            body = json.dumps({"data": [{"id": "tiny"}], "tao": {"pauses": 3}}).encode()
+            pages = {"/v1/models": {"data": [{"id": "tiny"}]}, "/engine/tao/status": STATUS}
+            path = head[0].split()[1]
+            body = METRICS.encode() if path == "/metrics" else json.dumps(pages.get(path, {})).encode()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
             await writer.drain()
             return
@@ -224,7 +226,7 @@ async def test_the_command_writes_its_figures(tmp_path: Path, capsys: pytest.Cap
     result = json.loads(out.read_text())
     assert (result["turns_done"], result["turns_failed"], result["sessions_done"]) == (6, 0, 3)
     assert result["cache_hit_share"] == pytest.approx(0.5, abs=0.01)
-    assert result["pauses"] == 0
+    assert (result["pauses"], result["wait_max_s"]) == (0, 2.5)
     assert result["model"] == "tiny"
     keys = "latency_mean_s ttft_mean_s ttft_p99_s turn_p95_s decode_tokens_per_s pause_wait_mean_s wait_max_s solves"
     assert set(keys.split()) <= set(result)
@@ -257,9 +259,40 @@ def test_an_address_without_a_good_port() -> None:
         Target("http://x:99999", "/")
 
 
-def test_the_routers_counters_are_differences() -> None:
-    before = {"core": {"pauses": 5, "solves": 2}}
-    after = {"core": {"pauses": 9, "solves": 2, "optimal_share": 0.5}, "up": True}
-    got = router_figures(before, after)
-    assert (got["pauses"], got["solves"], got["optimal_share"], got["restarts"]) == (4, 0, 0.5, None)
-    assert set(router_figures(None, None).values()) == {None}
+STATUS = {
+    "pauses": 3,
+    "restarts": 3,
+    "plans_applied": 4,
+    "core": {"plans_optimal": 3, "names": "x"},
+    "solves": {"by_method": {"dp": 4}, "total": 4},
+    "tool_events": {"tool_start": 5, "tool_end": 5},
+    "waiting": [{"waited_s": 2.5}, {"waited_s": None}],
+}
+METRICS = """# HELP dynamo_component_tao_router_pause_seconds x
+dynamo_component_tao_router_pause_seconds_sum 6.0
+dynamo_component_tao_router_pause_seconds_count 3.0
+dynamo_component_tao_router_solve_seconds_bucket{le="0.1"} 4.0
+dynamo_component_tao_router_solve_seconds_sum 0.02
+dynamo_component_tao_router_solve_seconds_count 4.0
+"""
+
+
+async def test_the_routers_figures_are_what_happened_meanwhile() -> None:
+    async with frontend() as front:
+        status = RouterStatus(Target(f"http://127.0.0.1:{front.port}", "/engine/tao/status"))
+        before = Reading({"pauses": 1, "solves": 1, "pause_seconds_sum": 2.0, "pause_seconds_count": 1})
+        watching = asyncio.create_task(status.watch())
+        await asyncio.sleep(0.1)
+        watching.cancel()
+        got = status.figures(before, await status.read())
+    assert (got["pauses"], got["restarts"], got["solves"], got["tool_events_received"]) == (2, 3, 3, 10)
+    assert (got["pause_wait_mean_s"], got["solve_mean_ms"]) == (2.0, pytest.approx(5.0))
+    assert (got["optimal_share"], got["wait_max_s"], got["wait_mean_s"]) == (0.75, 2.5, None)
+
+
+async def test_a_router_that_tells_nothing() -> None:
+    async with frontend() as front:
+        status = RouterStatus(Target(f"http://127.0.0.1:{front.port}", "/other"))
+        got = status.figures(Reading(), await status.read())
+    assert got["pauses"] is None
+    assert got["optimal_share"] is None
