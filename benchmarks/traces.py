@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recorded agent sessions, read from JSON Lines into frozen values.
 
-One session a line, as ``docs/benchmarks.md`` describes. Three rules fill what a source did not record:
+One session a line, as ``benchmarks/README.md`` describes. Three rules fill what a source did not record:
 
 * **Characters** become tokens at :data:`CHARS_PER_TOKEN` (sources that record both lie between 3.4 and 4.3).
 * **Tool times**: see :mod:`benchmarks.tool_times`. Every call says whether its time was measured.
