@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors on their way to the frontend, so that each gets the right HTTP status and none marks the router as down.
+
+The frontend takes WorkerUnavailable, StreamIncomplete, EngineShutdown, CannotConnect and Disconnected as faults of
+the instance that it called, which is the router, and then answers 503 to everybody for seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dynamo.llm import exceptions as dynamo_errors
+
+from tao_dynamo.core.decisions import Refuse, RefuseReason
+
+OVERLOADED = 529
+"""The status that Dynamo itself answers when its queues are full."""
+UNAVAILABLE = 503
+
+_GONE = (
+    dynamo_errors.WorkerUnavailable,
+    dynamo_errors.StreamIncomplete,
+    dynamo_errors.EngineShutdown,
+    dynamo_errors.CannotConnect,
+    dynamo_errors.Disconnected,
+)
+_GONE_TEXTS = ("unavailable:", "stream ended before", "not found", "no responders", "connection", "disconnected")
+_KEPT = (
+    dynamo_errors.InvalidArgument,
+    dynamo_errors.ConnectionTimeout,
+    dynamo_errors.Cancelled,
+    dynamo_errors.HttpError,
+)
+
+
+class Failures(Protocol):
+    """Turns errors and refusals into what the frontend wants to hear."""
+
+    def worker_gone(self, error: Exception) -> bool:
+        """Whether the error says that the worker could not be reached, or is no more."""
+
+    def translate(self, error: Exception, started: bool) -> Exception:
+        """Return what to raise instead; ``started``: tokens have been sent already."""
+
+    def refused(self, refusal: Refuse) -> Exception:
+        """Return what to raise for a turn that is refused."""
+
+
+class DynamoFailures:
+    """For Dynamo 1.6's frontend; statuses were seen by raising each error."""
+
+    def worker_gone(self, error: Exception) -> bool:
+        """Whether the error says that the worker could not be reached, or is no more."""
+        if isinstance(error, _GONE):
+            return True
+        if isinstance(error, _KEPT):
+            return False
+        text = str(error).lower()
+        return any(part in text for part in _GONE_TEXTS)
+
+    def translate(self, error: Exception, started: bool) -> Exception:
+        """Return what to raise instead; ``started``: tokens have been sent already."""
+        if isinstance(error, _KEPT):
+            return error
+        if self.worker_gone(error):
+            when = "in mid-stream" if started else "before its first token, on every node that was tried"
+            return RuntimeError(f"the worker was lost {when}: {error}")
+        return error if isinstance(error, ValueError) else RuntimeError(str(error))
+
+    def refused(self, refusal: Refuse) -> Exception:
+        """Return what to raise for a turn that is refused."""
+        if refusal.reason is RefuseReason.OVERLOAD:
+            return dynamo_errors.HttpError(OVERLOADED, refusal.text)  # type: ignore[no-any-return]
+        if refusal.reason is RefuseReason.NO_NODES:
+            return dynamo_errors.HttpError(UNAVAILABLE, refusal.text)  # type: ignore[no-any-return]
+        return dynamo_errors.InvalidArgument(refusal.text)  # type: ignore[no-any-return]

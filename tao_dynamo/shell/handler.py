@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes every request: groups turns by session, waits for room, forwards pinned, streams back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kv_events.credit import CreditTable
+from kv_events.follow import Follower
+from kv_events.types import NodeId
+from tao_dynamo.core.decisions import Admit, Refuse
+from tao_dynamo.core.turn import Turn
+from tao_dynamo.shell.bus import Bus
+from tao_dynamo.shell.failures import Failures
+from tao_dynamo.shell.logs import Events
+from tao_dynamo.shell.loop import Driver, Ticket
+from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
+from tao_dynamo.shell.relay import Chunk, Relay
+from tao_dynamo.shell.workers import Workers
+from tool_hooks.predictor import Predictor
+
+log = Events("tao.handler")
+
+REPORT_EVERY = 32
+"""Tokens after which the core hears how long an output has grown."""
+
+
+class Context(Protocol):
+    """Dynamo's request context."""
+
+    def id(self) -> str:
+        """The request's id."""
+
+    def is_stopped(self) -> bool:
+        """Whether the client has left."""
+
+    def async_killed_or_stopped(self) -> asyncio.Future[bool]:
+        """Done when the client leaves."""
+
+
+class Forward(Protocol):
+    """Sends a request to a worker; returns its stream."""
+
+    async def __call__(self, request: dict[str, Any], node: NodeId, context: Any) -> AsyncIterator[Chunk]:
+        """Return the worker's chunks."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What has come back of a turn."""
+
+    produced: int = 0
+    reported: int = 0
+    cached: int | None = None
+    started: bool = False
+
+
+class Handler:
+    """The ``generate`` endpoint. Everything it works with is given, so that it runs without Dynamo in tests."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        forward: Forward,
+        *,
+        credit: CreditTable,
+        predictor: Predictor,
+        prompts: Prompts,
+        bus: Bus,
+        workers: Workers,
+        failures: Failures,
+        retries: int = 3,
+    ) -> None:
+        self.counters: Counter[str] = Counter()
+        self.on_credit: Callable[[int, int], None] = lambda _predicted, _confirmed: None
+        self._driver = driver
+        self._forward = forward
+        self._credit = credit
+        self._predictor = predictor
+        self._prompts = prompts
+        self._bus = bus
+        self._workers = workers
+        self._failures = failures
+        self._retries = retries
+        self._live: Counter[str] = Counter()
+        self._serial = 0
+
+    @property
+    def follower(self) -> Follower | None:
+        """Who compares what should be announced with what is."""
+        return self._bus.follower
+
+    async def generate(self, request: dict[str, Any], context: Context) -> AsyncIterator[Chunk]:
+        """Serve one request."""
+        ask = read_request(request)
+        if ask.final and ask.session_id is not None and (not ask.tokens or ask.max_tokens == 0):
+            self.counters["session_ends"] += 1
+            self._end_session(ask.session_id)
+            yield {"token_ids": [], "finish_reason": "stop", "index": 0}
+            return
+        turn, first_hash = self._turn(ask, context)
+        session = ask.session_id
+        if session is not None:
+            self._live[session] += 1
+        ticket = self._driver.arrive(turn)
+        try:
+            async for chunk in self._serve(request, ask, ticket, context, first_hash):
+                yield chunk
+        finally:
+            self._driver.leave(ticket)
+            if session is not None:
+                self._live[session] -= 1
+                if not self._live[session]:
+                    del self._live[session]
+                if ask.final:
+                    self._end_session(session)
+
+    def _turn(self, ask: Ask, context: Context) -> tuple[Turn, int | None]:
+        """Describe the request to the core; feed credit and readiness first, since placing looks at them."""
+        t = self._driver.clock()
+        request_id = context.id()
+        if self._driver.is_live(request_id):
+            self._serial += 1
+            self.counters["reused_request_ids"] += 1
+            request_id = f"{request_id}+{self._serial}"
+        sizes = self._bus.block_sizes if ask.blocks_known else set()
+        overlap: dict[NodeId, int] = {}
+        if ask.session_id is not None:
+            self.counters["session_turns"] += 1
+            chains = self._prompts.take(ask.session_id, ask, sizes)
+            self._credit.turn(ask.session_id, chains, t)
+            if not self._live[ask.session_id]:
+                self._predictor.resumed(ask.session_id, t)
+        else:
+            self.counters["guest_turns"] += 1
+            chains = guest_hashes(ask, sizes)
+            if self.follower is not None:
+                for size, chain in chains.items():
+                    for node, blocks in self.follower.index.overlap(chain, size).items():
+                        overlap[node] = blocks * size
+        size = min(chains, default=16)
+        hashes = chains.get(size, ())
+        turn = Turn(
+            request_id=request_id,
+            session_id=ask.session_id,
+            prompt_tokens=len(ask.tokens),
+            expected_output=ask.expected_output if ask.expected_output is not None else _bounded(ask.max_tokens),
+            priority=ask.priority,
+            strict_priority=ask.strict_priority,
+            parent_session_id=ask.parent_session_id,
+            hashes=hashes,
+            block_size=size,
+            final=ask.final,
+            overlap=overlap,
+        )
+        return turn, hashes[0] if hashes else None
+
+    async def _serve(
+        self, request: dict[str, Any], ask: Ask, ticket: Ticket, context: Context, first_hash: int | None
+    ) -> AsyncIterator[Chunk]:
+        scheduler = self._driver.scheduler
+        run = _Run()
+        ok = False
+        tries = 0
+        try:
+            while True:
+                admit = await self._answer(ticket, context)
+                if admit is None:
+                    return
+                node = admit.node
+                _pin(request, node)
+                try:
+                    async for chunk in self._stream(request, admit, context, run, first_hash):
+                        yield chunk
+                except Exception as error:
+                    if context.is_stopped():
+                        return
+                    if run.started or tries >= self._retries or not self._failures.worker_gone(error):
+                        self.counters["failed_turns"] += 1
+                        raise self._failures.translate(error, run.started) from error
+                    tries += 1
+                    self.counters["displaced_turns"] += 1
+                    log.warning("turn_displaced", request=ticket.request_id, node=node, error=error)
+                    self._displace(ticket, node, ask)
+                    continue
+                ok = not context.is_stopped()
+                return
+        finally:
+            if ok:
+                self._driver.feed(
+                    scheduler.turn_ended,
+                    ticket.request_id,
+                    cached_tokens=run.cached,
+                    output_tokens=run.produced,
+                )
+            elif context.is_stopped():
+                self.counters["cancelled_turns"] += 1
+                self._driver.feed(scheduler.turn_cancelled, ticket.request_id)
+            else:
+                self._driver.feed(scheduler.turn_ended, ticket.request_id, ok=False)
+
+    async def _answer(self, ticket: Ticket, context: Context) -> Admit | None:
+        """Wait until the turn is admitted; None if the client leaves first.
+
+        Raises:
+            Exception: the turn is refused, as Dynamo's frontend wants to hear it.
+        """
+        if ticket.answer is None:
+            self.counters["waited_turns"] += 1
+            stopped = asyncio.ensure_future(context.async_killed_or_stopped())
+            try:
+                await asyncio.wait((ticket.future(), stopped), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopped.cancel()
+        if context.is_stopped():
+            return None
+        answer = ticket.answer
+        if isinstance(answer, Refuse):
+            self.counters[f"refused_{answer.reason.value}"] += 1
+            raise self._failures.refused(answer)
+        return answer
+
+    async def _stream(
+        self, request: dict[str, Any], admit: Admit, context: Context, run: _Run, first_hash: int | None
+    ) -> AsyncIterator[Chunk]:
+        scheduler = self._driver.scheduler
+        relay = Relay(await self._forward(request, admit.node, context))
+        try:
+            async for batch in relay.batches():
+                for chunk in batch:
+                    run.produced += len(chunk.get("token_ids") or ())
+                    usage = chunk.get("completion_usage")
+                    if usage:
+                        self._note_usage(usage, run)
+                    if not run.started and run.produced:
+                        run.started = True
+                        self._first_token(admit, run, first_hash)
+                    yield chunk
+                if run.produced - run.reported >= REPORT_EVERY:
+                    self._driver.feed(scheduler.tokens, admit.request_id, run.produced - run.reported)
+                    run.reported = run.produced
+        finally:
+            relay.close()
+
+    def _first_token(self, admit: Admit, run: _Run, first_hash: int | None) -> None:
+        self._driver.feed(self._driver.scheduler.first_token, admit.request_id)
+        self._workers.trust(admit.node.worker_id)
+        if self.follower is not None and first_hash is not None:
+            self.follower.ran(admit.node, (first_hash,))
+        if admit.session_id is not None and run.cached is not None:
+            self.counters["credit_predicted_tokens"] += admit.credit_tokens
+            self.counters["credit_confirmed_tokens"] += run.cached
+            self.counters["turns_with_credit"] += admit.credit_tokens > 0
+            self.on_credit(admit.credit_tokens, run.cached)
+
+    @staticmethod
+    def _note_usage(usage: dict[str, Any], run: _Run) -> None:
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        if isinstance(cached, int):
+            run.cached = cached
+
+    def _displace(self, ticket: Ticket, node: NodeId, ask: Ask) -> None:
+        """The worker is gone before the first token: the turn goes back for another node."""
+        if ask.session_id is None:
+            # A request without a session holds room under its own name: end it, and let it arrive anew.
+            self._driver.feed(self._driver.scheduler.turn_ended, ticket.request_id, ok=False)
+            self._workers.suspect(node.worker_id)
+            self._driver.arrive(Turn(ticket.request_id, None, len(ask.tokens), _bounded(ask.max_tokens)), ticket)
+            return
+        self._driver.displaced(ticket)
+        self._workers.suspect(node.worker_id)
+
+    def _end_session(self, session_id: str) -> None:
+        self._driver.feed(self._driver.scheduler.session_ended, session_id)
+        self._prompts.forget(session_id)
+        self._predictor.forget(session_id)
+
+
+def _pin(request: dict[str, Any], node: NodeId) -> None:
+    routing = request.get("routing")
+    pinned = dict(routing) if isinstance(routing, dict) else {}
+    pinned["backend_instance_id"], pinned["dp_rank"] = node.worker_id, node.dp_rank
+    request["routing"] = pinned
+
+
+def _bounded(max_tokens: int | None) -> int | None:
+    """A limit below what the core would guess is the better guess; a large one says nothing."""
+    return max_tokens if max_tokens is not None and 0 < max_tokens <= 256 else None

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The router as a Dynamo component: builds the parts, serves the endpoints, goes quietly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from dynamo.common.native_offloading import get_native_offloading_capacity_tokens
+from dynamo.common.utils.token_ids import token_ids_to_list
+from dynamo.llm import (
+    FpmEventSubscriber,
+    KvRouter,
+    KvRouterConfig,
+    ModelInput,
+    ModelRuntimeConfig,
+    ModelType,
+    WorkerType,
+    register_model,
+)
+from dynamo.runtime import DistributedRuntime
+
+from kv_events.credit import CreditTable
+from kv_events.follow import Follower
+from kv_events.index import BlockIndex
+from kv_events.reader import BusOptions, EventReader, endpoint_subjects, tool_subject
+from kv_events.types import NodeId
+from solver.planner import Planner
+from tao_dynamo.core.scheduler import Scheduler
+from tao_dynamo.errors import ConfigError
+from tao_dynamo.shell import status
+from tao_dynamo.shell.bus import Bus, RouterDump
+from tao_dynamo.shell.config import Config, check_model_folder
+from tao_dynamo.shell.failures import DynamoFailures
+from tao_dynamo.shell.handler import Handler
+from tao_dynamo.shell.logs import Events
+from tao_dynamo.shell.loop import Driver
+from tao_dynamo.shell.metrics import Metrics
+from tao_dynamo.shell.prompts import Prompts
+from tao_dynamo.shell.relay import Chunk
+from tao_dynamo.shell.sources import Sources
+from tao_dynamo.shell.workers import Card, Workers, mismatch
+from tool_hooks.predictor import Predictor
+
+log = Events("tao.service")
+
+
+class DynamoDiscovery:
+    """The live set from a client's watch, the cards from Dynamo's model-card watch."""
+
+    def __init__(self, client: Any, subscriber: Any) -> None:
+        self._client = client
+        self._subscriber = subscriber
+
+    def instance_ids(self) -> list[int]:
+        """Ids of the live workers."""
+        return list(self._client.instance_ids())
+
+    def cards(self) -> Mapping[int, str]:
+        """JSON of each worker's card."""
+        return {int(worker): card for worker, card in self._subscriber.get_model_cards().items()}
+
+
+class Service:
+    """One router.
+
+    Args:
+        runtime: Dynamo's.
+        config: what it was told.
+    """
+
+    def __init__(self, runtime: DistributedRuntime, config: Config) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._tasks: list[asyncio.Task[None]] = []
+        policy = config.policy
+        self.index = BlockIndex()
+        self.credit = CreditTable(
+            self.index,
+            half_life_s=policy.credit_half_life_s,
+            stale_discount=policy.stale_discount,
+            max_sessions=policy.max_sessions,
+        )
+        self.predictor = Predictor(
+            policy.predictor,
+            horizon_s=policy.horizon_s,
+            refresh_s=policy.refresh_s,
+            max_sessions=policy.max_sessions,
+        )
+        self.planner = Planner(method=policy.solver)
+        self.driver = Driver(
+            Scheduler(policy, credit=self.credit, readiness=self.predictor), self.planner, fallback=self._any_node
+        )
+        self.bus = Bus(self.driver, self.credit, self.predictor, use_kv_events=config.use_kv_events)
+        self._next_node = 0
+
+    async def start(self) -> None:
+        """Find the workers, warm up, listen.
+
+        Raises:
+            ConfigError: the workers and the flags do not go together.
+        """
+        config = self._config
+        endpoint = self._runtime.endpoint(config.endpoint)
+        self._client = await endpoint.client()
+        subscriber = FpmEventSubscriber(endpoint)
+        subscriber.start_tracking()
+        self.workers = Workers(
+            DynamoDiscovery(self._client, subscriber),
+            self.bus,
+            clock=self.driver.clock,
+            block_size=config.block_size,
+            node_capacity=config.node_capacity,
+            host_tokens=get_native_offloading_capacity_tokens,
+        )
+        self.handler = Handler(
+            self.driver,
+            self._forward,
+            credit=self.credit,
+            predictor=self.predictor,
+            prompts=Prompts(config.policy.max_sessions),
+            bus=self.bus,
+            workers=self.workers,
+            failures=DynamoFailures(),
+            retries=config.retries,
+        )
+        self.planner.start(wait_s=0)
+        card = await self._first_card()
+        block_size = config.block_size or card.block_size or 16
+        self.kv_router = KvRouter(
+            endpoint=endpoint, block_size=block_size, kv_router_config=KvRouterConfig(**config.kv_router)
+        )
+        reader = await self._listen()
+        self.sources = Sources(
+            driver=self.driver,
+            handler=self.handler,
+            bus=self.bus,
+            workers=self.workers,
+            index=self.index,
+            predictor=self.predictor,
+            planner=self.planner,
+            reader=reader,
+        )
+        self._spawn(self.workers.run(), "workers")
+        self._spawn(self.bus.run(), "bus")
+        await self._warm()
+        await self._register(card, block_size)
+
+    async def serve(self) -> None:
+        """Serve the endpoints until the runtime ends."""
+        made = {name: self._runtime.endpoint(self._config.path(name)) for name in ENDPOINTS}
+        self._observe(made["generate"])
+        labels = [("service", "tao_router")]
+        serving = [
+            endpoint.serve_endpoint(getattr(self, name), graceful_shutdown=True, metrics_labels=labels)
+            for name, endpoint in made.items()
+        ]
+        await asyncio.gather(*serving)
+
+    async def close(self) -> None:
+        """Stop everything of ours."""
+        self.driver.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.bus.follower is not None:
+            await self.bus.follower.close()
+        sources = getattr(self, "sources", None)
+        if sources is not None and sources.reader is not None:
+            await sources.reader.close()
+        await asyncio.to_thread(self.planner.close)
+
+    # --- endpoints
+
+    def generate(self, request: dict[str, Any], context: Any) -> AsyncIterator[Chunk]:
+        """Serve one turn."""
+        return self.handler.generate(request, context)
+
+    async def best_worker_id(
+        self, token_ids: Any, router_config_override: Any = None, cache_namespace: str | None = None
+    ) -> AsyncIterator[int]:
+        """The worker that Dynamo's KV router would choose for these tokens; nothing is booked."""
+        worker, _rank, _blocks = await self.kv_router.best_worker(
+            token_ids_to_list(token_ids), router_config_override, cache_namespace=cache_namespace
+        )
+        yield worker
+
+    async def get_overlap_scores(self, request: dict[str, Any]) -> AsyncIterator[Any]:
+        """Blocks of these tokens on each worker and tier, as Dynamo's KV router knows them."""
+        yield await self.kv_router.get_overlap_scores(
+            token_ids_to_list(request["token_ids"]),
+            request.get("router_config_override"),
+            request.get("block_mm_infos"),
+            request.get("lora_name"),
+            request.get("include_shared", True),
+            request.get("cache_namespace"),
+        )
+
+    async def status(self, request: dict[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
+        """The status; with ``{"session": id}`` what is known of that session."""
+        body = request if isinstance(request, dict) else {}
+        yield await (self._explain_route(body) if body.get("session") else self._status_route(body))
+
+    # --- inside
+
+    async def _forward(self, request: dict[str, Any], node: NodeId, context: Any) -> AsyncIterator[Chunk]:
+        stream: AsyncIterator[Chunk] = await self._client.direct(
+            request, node.worker_id, annotated=False, context=context
+        )
+        return stream
+
+    async def _first_card(self) -> Card:
+        """Wait for a worker, and see that it goes with the flags."""
+        said = False
+        while True:
+            self.workers.sync()
+            if self.workers.nodes:
+                return next(iter(self.workers.nodes.values()))
+            sizes = {card.block_size for card in self.workers.known_cards() if card.block_size}
+            ours = self._config.block_size
+            if ours is not None and sizes and ours not in sizes:
+                raise mismatch(ours, min(sizes))
+            if not said:
+                said = True
+                log.info("waiting_for_workers", endpoint=self._config.endpoint)
+            await asyncio.sleep(0.1)
+
+    async def _listen(self) -> EventReader | None:
+        config = self._config
+        if config.event_plane != "nats":
+            log.warning("no_event_bus", event_plane=config.event_plane, hint="set DYN_EVENT_PLANE=nats everywhere")
+            return None
+        subjects = endpoint_subjects(config.endpoint) if config.use_kv_events else []
+        namespaces = dict.fromkeys((config.namespace, "dynamo", *config.tool_namespaces))
+        subjects += [tool_subject(namespace) for namespace in namespaces]
+        if config.use_kv_events:
+            self.bus.follower = Follower(self.index, RouterDump(self.kv_router.dump_events), self.bus)
+            for node, size in self.bus.publishing_nodes():
+                self.bus.follower.node_joined(node, size)
+        reader = EventReader(BusOptions.from_env(), subjects, self.bus)
+        await reader.start()
+        return reader
+
+    async def _warm(self) -> None:
+        """Wait until the index knows what the workers hold, or the grace is over."""
+        clock = self.driver.clock
+        until = clock() + self._config.ready_grace_s
+        while clock() < until:
+            listening = self.bus.connected or self.bus.follower is None
+            if listening and not self.bus.stale_nodes:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            log.warning("not_warm", stale_nodes=self.bus.stale_nodes, bus_connected=self.bus.connected)
+        log.info("warm", nodes=len(self.workers.nodes), blocks=self.index.stats().blocks)
+
+    async def _register(self, card: Card, block_size: int) -> None:
+        config = self._config
+        path, name = config.model_path or card.model_path, config.model_name or card.model_name
+        check_model_folder(path, offline=os.environ.get("HF_HUB_OFFLINE") == "1")
+        runtime_config = ModelRuntimeConfig()
+        if parser := config.tool_call_parser or card.tool_call_parser:
+            runtime_config.tool_call_parser = parser
+        if parser := config.reasoning_parser or card.reasoning_parser:
+            runtime_config.reasoning_parser = parser
+        try:
+            await register_model(
+                ModelInput.Tokens,
+                ModelType.Chat | ModelType.Completions,
+                self._runtime.endpoint(config.path("generate")),
+                path,
+                name,
+                worker_type=WorkerType.Aggregated,
+                runtime_config=runtime_config,
+                kv_cache_block_size=block_size,
+                ignore_weights=True,
+            )
+        except Exception as error:
+            raise ConfigError("--model-path", path, f"a model that Dynamo can register ({error})") from error
+        log.info("registered", model=name, endpoint=config.path("generate"), workers=config.endpoint)
+
+    def _observe(self, endpoint: Any) -> None:
+        metrics = Metrics(self.sources)
+        self.driver.on_wait = metrics.observe("turn_wait_seconds")
+        self.driver.on_pause_wait = metrics.observe("pause_seconds")
+        self.driver.on_solve = metrics.observe("solve_seconds")
+        self.bus.on_eta_error = metrics.observe("eta_error_seconds")
+        predicted, confirmed = metrics.observe("credit_predicted_tokens"), metrics.observe("credit_confirmed_tokens")
+
+        def credit(forecast: int, seen: int) -> None:
+            predicted(forecast)
+            confirmed(seen)
+
+        self.handler.on_credit = credit
+        endpoint.metrics.register_prometheus_expfmt_callback(metrics.expose)
+        self._runtime.register_engine_route("tao/status", self._status_route)
+        self._runtime.register_engine_route("tao/explain", self._explain_route)
+
+    async def _status_route(self, _body: Mapping[str, Any]) -> dict[str, Any]:
+        return status.status(self.sources)
+
+    async def _explain_route(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return status.explain(self.sources, body)
+
+    def _any_node(self) -> NodeId | None:
+        nodes = list(self.workers.nodes)
+        self._next_node += 1
+        return nodes[self._next_node % len(nodes)] if nodes else None
+
+    def _spawn(self, work: Any, name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=f"tao {name}"))
+
+
+ENDPOINTS = ("generate", "best_worker_id", "get_overlap_scores", "status")
+
+
+async def run(config: Config) -> int:
+    """Run a router until it is told to stop; returns the exit status."""
+    loop = asyncio.get_running_loop()
+    runtime = DistributedRuntime(
+        loop, os.environ.get("DYN_DISCOVERY_BACKEND", "etcd"), os.environ.get("DYN_REQUEST_PLANE", "tcp")
+    )
+    service = Service(runtime, config)
+    stopping = asyncio.Event()
+
+    def stop(name: str) -> None:
+        log.info("stopping", signal=name, live_turns=service.driver.live_turns)
+        stopping.set()
+        # Dynamo withdraws the endpoints, lets what runs finish, and then ends serve_endpoint.
+        runtime.shutdown()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    ended = asyncio.ensure_future(stopping.wait())
+    try:
+        starting = asyncio.ensure_future(service.start())
+        await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return 0
+        starting.result()
+        with contextlib.suppress(asyncio.CancelledError):
+            await service.serve()
+    except ConfigError as error:
+        log.warning("cannot_start", error=error)
+        raise
+    finally:
+        ended.cancel()
+        await service.close()
+        runtime.shutdown()
+    return 0
