@@ -8,7 +8,7 @@ budget, or touches a socket or a file.
 from __future__ import annotations
 
 from solver.checks import validate
-from solver.front import solve
+from solver.front import solve, warm_up
 from solver.problem import Candidate, Node, Placement, Plan, Problem, Value
 
-__all__ = ["Candidate", "Node", "Placement", "Plan", "Problem", "Value", "solve", "validate"]
+__all__ = ["Candidate", "Node", "Placement", "Plan", "Problem", "Value", "solve", "validate", "warm_up"]

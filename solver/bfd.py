@@ -33,8 +33,7 @@ def assign(rounded: Rounded) -> Ints:
     start, credit = rounded.home_start.tolist(), rounded.home_credit.tolist()
     ready, footprint = rounded.ready.tolist(), rounded.footprint.tolist()
     keys = [
-        (-(credit[start[i]] if start[i] < start[i + 1] else 0), -ready[i], -footprint[i], i)
-        for i in range(len(ready))
+        (-(credit[start[i]] if start[i] < start[i + 1] else 0), -ready[i], -footprint[i], i) for i in range(len(ready))
     ]
     keys.sort()
     return place_in_order(rounded, [key[3] for key in keys], heed_credit=True)

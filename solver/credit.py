@@ -17,14 +17,16 @@ that leaves most room. Where that would overflow, ``scale`` is 1 and the cost is
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.jit import compiled
 from solver.packing import WORD_BITS
-from solver.rounding import Ints, Rounded
+
+if TYPE_CHECKING:
+    from solver.rounding import Ints, Rounded
 
 Flags = npt.NDArray[np.uint8]
 
@@ -33,7 +35,9 @@ WORST = 1 << WORD_BITS
 
 
 class Pairs(NamedTuple):
-    """The ``H`` (candidate, node) pairs with credit: by candidate in ``start[N + 1]``, by node in ``list_start[M + 1]``."""
+    """The ``H`` (candidate, node) pairs with credit; by candidate in ``start[N + 1]``, by node through
+    ``list_pair[H]`` in ``list_start[M + 1]``.
+    """
 
     start: Ints
     owner: Ints
@@ -144,7 +148,7 @@ def knapsack(work: Work, count: int, room: int) -> int:
         work.take[j] = work.decision[j, left]
         if work.take[j]:
             left -= work.cost[j]
-    return work.value[now, room]
+    return int(work.value[now, room])
 
 
 @compiled
@@ -172,7 +176,7 @@ def relax(pairs: Pairs, banned: Flags, price: Ints, best: Ints, chosen: Flags, w
     """Every node's knapsack at these prices, into ``best`` and ``chosen``; returns the bound, in worth."""
     for n in range(len(pairs.capacity)):
         best[n] = best_of_node(pairs, n, banned, price, chosen, work)
-    return best.sum() + price.sum()
+    return int(best.sum() + price.sum())
 
 
 @compiled

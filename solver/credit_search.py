@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.credit import Flags, Pairs, Work, credit_of, descend, make_work, repair
 from solver.jit import compiled
-from solver.rounding import Ints
+
+if TYPE_CHECKING:
+    from solver.rounding import Ints
 
 DEPTH = 256
 """Open branches kept at most; one that finds no place counts as unproven."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,11 @@ from solver.dp_layer import UNREACHABLE, DenseInstance, dense_instance, final_st
 from solver.jit import compiled
 from solver.packing import WORD_BITS
 from solver.planning import make_plan, triplet
-from solver.problem import Plan, Problem
 from solver.rounding import Ints, Rounded, round_problem, trivial_bound, value_of
 from tao_dynamo.errors import BudgetExceededError
+
+if TYPE_CHECKING:
+    from solver.problem import Plan, Problem
 
 MAX_STATES = 200_000_000
 """Default cap on layers x states: one byte of decision each; about 16 more per state of one layer (32 if wide)."""
@@ -64,6 +67,11 @@ def size(instance: DenseInstance) -> int:
 
 
 def fitting(problem: Problem, max_states: int) -> tuple[Rounded, DenseInstance]:
+    """The rounded problem and its state space, at the finest quantum that fits where it is open.
+
+    Raises:
+        BudgetExceededError: the space is larger than ``max_states``, and the greedy plan is not the optimum.
+    """
     rounded = round_problem(problem)
     instance = dense_instance(rounded)
     largest = max((node.capacity for node in problem.nodes), default=0)
@@ -186,9 +194,7 @@ def _run_wide(
                     origin = old_high[s - shift]
                     placed_high = origin + gain_high[layer, n]
                     placed_low = old_low[s - shift] + gain_low[layer, n]
-                    above = (placed_high > new_high[s]) | (
-                        (placed_high == new_high[s]) & (placed_low > new_low[s])
-                    )
+                    above = (placed_high > new_high[s]) | ((placed_high == new_high[s]) & (placed_low > new_low[s]))
                     if (origin >= 0) & above:
                         new_high[s] = placed_high
                         new_low[s] = placed_low

@@ -107,9 +107,7 @@ def dense_instance(rounded: Rounded) -> DenseInstance:
         stride[k] = min(states, 1 << WIDE)
         states *= size
     packing, gain_high, gain_low = _gains(rounded, layers, nodes)
-    return DenseInstance(
-        packing, layers, nodes, bounded, room, stride, reduced, gain_high, gain_low, free, states
-    )
+    return DenseInstance(packing, layers, nodes, bounded, room, stride, reduced, gain_high, gain_low, free, states)
 
 
 WIDE = 62
@@ -131,9 +129,7 @@ def _gains(rounded: Rounded, layers: Ints, nodes: Ints) -> tuple[Packing, Ints, 
     credit[owner, rounded.home_node] = rounded.home_credit
     credit = credit[np.ix_(layers, nodes)]
     ready, footprint = rounded.ready[layers], rounded.footprint[layers]
-    packing = Packing.fit(
-        sum(credit.max(axis=1, initial=0).tolist()), sum(ready.tolist()), sum(footprint.tolist())
-    )
+    packing = Packing.fit(sum(credit.max(axis=1, initial=0).tolist()), sum(ready.tolist()), sum(footprint.tolist()))
     low = (ready << packing.footprint_bits | footprint)[:, None]
     if packing.words == 1:
         return packing, np.zeros_like(credit), credit << packing.credit_shift | low

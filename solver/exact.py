@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver import bfd
-from solver.credit import Pairs, make_pairs
+from solver.credit import Flags, Pairs, make_pairs
 from solver.credit_search import DEAD, FIXED, OPEN, CreditResult, common_pairs, solve_credit
 from solver.fill import even_out
 from solver.leftover import Filling, fill
@@ -56,9 +56,7 @@ def solve(problem: Problem, budget_ms: float = 50.0) -> Plan:
     began = time.perf_counter()
     rounded = round_problem(problem)
     assignment, bound = assign(rounded, began, budget_ms / 1e3)
-    return make_plan(
-        rounded, assignment, bound=bound, method="exact", seconds=time.perf_counter() - began
-    )
+    return make_plan(rounded, assignment, bound=bound, method="exact", seconds=time.perf_counter() - began)
 
 
 def assign(rounded: Rounded, began: float, budget: float) -> tuple[Ints, Value]:
@@ -97,9 +95,7 @@ def _stage(rounded: Rounded, pairs: Pairs, placed: Ints, worth: Ints, packing: P
     at = np.full(len(rounded.cost), -1, dtype=np.int64)
     at[pairs.owner[placed]] = pairs.node[placed]
     taken = at >= 0
-    rooms = rounded.capacity - np.bincount(at[taken], rounded.cost[taken], len(rounded.capacity)).astype(
-        np.int64
-    )
+    rooms = rounded.capacity - np.bincount(at[taken], rounded.cost[taken], len(rounded.capacity)).astype(np.int64)
     items = np.flatnonzero(~taken & (rounded.cost > 0) & (rounded.cost <= rooms.max(initial=0)))
     return Stage(at, rooms, items, worth, packing)
 
@@ -108,7 +104,7 @@ def _refine(
     rounded: Rounded,
     pairs: Pairs,
     found: CreditResult,
-    status: Ints,
+    status: Flags,
     at: Ints,
     filling: Filling,
     worth: Ints,

@@ -9,11 +9,15 @@ multiple knapsacks so).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from solver.jit import compiled
-from solver.rounding import Ints
+
+if TYPE_CHECKING:
+    from solver.rounding import Ints
 
 Flags = npt.NDArray[np.uint8]
 
@@ -140,9 +144,7 @@ def insert(cost: Ints, worth_order: Ints, rooms: Ints, at: Ints) -> None:
 
 
 @compiled
-def even_out(
-    cost: Ints, start: Ints, home: Ints, credit: Ints, rooms: Ints, at: Ints, rounds: int
-) -> None:
+def even_out(cost: Ints, start: Ints, home: Ints, credit: Ints, rooms: Ints, at: Ints, rounds: int) -> None:
     """Balance: move a candidate to a node where it is worth the same, while that evens the room left over.
 
     A move from ``n`` to ``m`` lowers the sum of squares of the rooms exactly where

@@ -7,12 +7,13 @@ Plain Python on purpose: this is the fallback while nothing compiled is warm.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from solver.rounding import Ints, Rounded
 
 

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from solver.fill import holdable, insert, split, surrogate, traced
-from solver.rounding import Ints
+
+if TYPE_CHECKING:
+    from solver.rounding import Ints
 
 MAX_CELLS = 40_000_000
 """Candidates times room up to which the surrogate knapsack is solved; above, it is bounded by its LP."""
@@ -70,9 +73,7 @@ def linear_bound(cost: Ints, worth: Ints, room: int) -> int:
     order = np.argsort(-(worth / cost), kind="stable")
     split_at = int(np.searchsorted(np.cumsum(cost[order]), room, side="right"))
     if split_at == len(order):
-        return sum(worth.tolist())
+        return sum(int(gain) for gain in worth)
     w, v = int(cost[order[split_at]]), int(worth[order[split_at]])
-    above = sum(
-        max(0, gain * w - v * quanta) for quanta, gain in zip(cost.tolist(), worth.tolist(), strict=True)
-    )
+    above = sum(max(0, int(gain) * w - v * int(quanta)) for quanta, gain in zip(cost, worth, strict=True))
     return (v * room + above) // w

@@ -34,9 +34,7 @@ class Packing:
         Raises:
             BudgetExceededError: not even two words hold them.
         """
-        credit, ready, footprint = (
-            total.bit_length() for total in (credit_total, ready_total, footprint_total)
-        )
+        credit, ready, footprint = (total.bit_length() for total in (credit_total, ready_total, footprint_total))
         if credit + ready + footprint <= WORD_BITS:
             return cls(credit, ready, footprint, 1)
         widest = max(credit, ready + footprint)

@@ -15,9 +15,7 @@ def triplet(value: Value) -> tuple[int, int, int]:
     return value.credit, value.ready, value.footprint
 
 
-def make_plan(
-    rounded: Rounded, assignment: Ints, *, bound: Value, method: str, seconds: float, note: str = ""
-) -> Plan:
+def make_plan(rounded: Rounded, assignment: Ints, *, bound: Value, method: str, seconds: float, note: str = "") -> Plan:
     """The plan of an assignment (``assignment[i]``: node of candidate ``i``, -1 for none).
 
     The most valuable placements come first, since only a prefix may be applied. ``optimal`` is set where the
@@ -33,8 +31,7 @@ def make_plan(
     if (used > rounded.capacity).any():
         worst = int(np.argmax(used - rounded.capacity))
         raise SolverError(
-            f"{method}: node {rounded.node_ids[worst]} would hold {used[worst]} quanta"
-            f" of {rounded.capacity[worst]}"
+            f"{method}: node {rounded.node_ids[worst]} would hold {used[worst]} quanta of {rounded.capacity[worst]}"
         )
     value = value_of(rounded, assignment)
     if triplet(value) > triplet(bound):

@@ -9,13 +9,16 @@ a tie is left, and is deterministic without favouring any node.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.problem import Problem, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Ints = npt.NDArray[np.int64]
 
@@ -75,11 +78,7 @@ def seeded_order(ids: Sequence[str], seed: int) -> list[int]:
 
 def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
     """Round a valid problem to ``quantum`` (default: its own, or a chosen one where that is 0)."""
-    unit = (
-        quantum
-        or problem.quantum
-        or choose_quantum(max((node.capacity for node in problem.nodes), default=1))
-    )
+    unit = quantum or problem.quantum or choose_quantum(max((node.capacity for node in problem.nodes), default=1))
     nodes = [problem.nodes[k] for k in seeded_order([node.id for node in problem.nodes], problem.seed)]
     order = seeded_order([candidate.id for candidate in problem.candidates], problem.seed)
     candidates = [problem.candidates[k] for k in order]
@@ -88,9 +87,7 @@ def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
     cost = [-(-candidate.cost // unit) for candidate in candidates]
     start, home_node, home_credit = [0], [], []
     for candidate, quanta in zip(candidates, cost, strict=True):
-        homes = [
-            (-c, index[n]) for n, c in candidate.credit.items() if c > 0 and quanta <= capacity[index[n]]
-        ]
+        homes = [(-c, index[n]) for n, c in candidate.credit.items() if c > 0 and quanta <= capacity[index[n]]]
         homes.sort()
         home_node += [n for _, n in homes]
         home_credit += [-c for c, _ in homes]

@@ -9,12 +9,14 @@ surrogate table over all room, each room first lowered to what the items left ca
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from solver.jit import compiled
-from solver.rounding import Ints
+
+if TYPE_CHECKING:
+    from solver.rounding import Ints
 
 
 class Tree(NamedTuple):
@@ -48,7 +50,7 @@ class Progress(NamedTuple):
     at: Ints
     option: Ints
     options: Ints
-    count: Ints
+    counts: Ints
     best: Ints
 
 
@@ -117,7 +119,7 @@ def _open(tree: Tree, progress: Progress, j: int) -> None:
     earlier = tree.same[j]
     if not tied and earlier >= 0 and progress.at[earlier] == SKIP:
         options[0] = SKIP
-        progress.count[j] = 1
+        progress.counts[j] = 1
         return
     for n in range(len(rooms)):
         if rooms[n] < cost or (tied and tree.pull[j, n] == BARRED):
@@ -131,10 +133,7 @@ def _open(tree: Tree, progress: Progress, j: int) -> None:
         at = count
         while at > 0 and (
             (tied and tree.pull[j, options[at - 1]] < tree.pull[j, n])
-            or (
-                (not tied or tree.pull[j, options[at - 1]] == tree.pull[j, n])
-                and rooms[options[at - 1]] > rooms[n]
-            )
+            or ((not tied or tree.pull[j, options[at - 1]] == tree.pull[j, n]) and rooms[options[at - 1]] > rooms[n])
         ):
             options[at] = options[at - 1]
             at -= 1
@@ -154,7 +153,7 @@ def _open(tree: Tree, progress: Progress, j: int) -> None:
     for k in range(count, at, -1):
         options[k] = options[k - 1]
     options[at] = SKIP
-    progress.count[j] = count + 1
+    progress.counts[j] = count + 1
 
 
 @compiled
@@ -171,7 +170,7 @@ def _hopeful(tree: Tree, progress: Progress, j: int) -> bool:
         reach = state[PULL] + tree.toll[j] + tree.slack
         for n in range(len(rooms)):
             reach += tree.pull_table[n, tree.row[j, n], rooms[n]]
-        return reach >= tree.need
+        return bool(reach >= tree.need)
     return True
 
 
@@ -200,7 +199,7 @@ def advance(tree: Tree, progress: Progress, steps: int) -> None:
             if j < tied:
                 state[PULL] -= tree.pull[j, n]
             progress.at[j] = SKIP
-        if j == items or progress.option[j] >= progress.count[j]:
+        if j == items or progress.option[j] >= progress.counts[j]:
             if j == 0:
                 state[DONE] = 1
             else:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solver.credit import Pairs
 from solver.credit_search import OPEN, CreditResult
-from solver.rounding import Ints, Rounded
 from solver.tree import (
     BARRED,
     BEST,
@@ -23,6 +22,10 @@ from solver.tree import (
     room_table,
 )
 
+if TYPE_CHECKING:
+    from solver.credit import Flags, Pairs
+    from solver.rounding import Ints, Rounded
+
 MAX_CELLS = 4_000_000
 """Cells of the search's tables at most; what is larger keeps the plan and the bound it has."""
 STEPS = 4096
@@ -33,7 +36,7 @@ def search(
     rounded: Rounded,
     pairs: Pairs,
     found: CreditResult,
-    status: Ints,
+    status: Flags,
     at: Ints,
     rooms: Ints,
     items: Ints,
@@ -84,7 +87,7 @@ def search(
         at=np.full(len(order) + 1, -1, dtype=np.int64),
         option=np.zeros(len(order) + 1, dtype=np.int64),
         options=np.zeros((len(order) + 1, nodes + 1), dtype=np.int64),
-        count=np.zeros(len(order) + 1, dtype=np.int64),
+        counts=np.zeros(len(order) + 1, dtype=np.int64),
         best=np.full(len(order) + 1, -1, dtype=np.int64),
     )
     progress.state[FRESH] = 1

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The method that suits: ``exact``, and the dense DP where that proves what ``exact`` could not in time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from solver import dp_cpu, dp_gpu, exact
+from solver.dp_layer import DenseInstance, dense_instance
+from solver.planning import make_plan
+from solver.rounding import Rounded, round_problem, value_of
+from tao_dynamo.errors import BudgetExceededError
+
+if TYPE_CHECKING:
+    from solver.problem import Plan, Problem
+
+CPU_UPDATES_PER_S = 4e8
+"""States x layers x nodes that one slow core updates in a second."""
+GPU_STATES = 2_000_000_000
+"""Layers x states left to the GPU at most: about a tenth of a second and 2 GB."""
+EXACT_SHARE = 0.5
+"""Share of the budget that ``exact`` gets where the dense DP could follow it."""
+
+
+def solve(problem: Problem, budget_ms: float) -> Plan:
+    """The best plan of either method; errors as in :func:`solver.exact.solve`."""
+    began = time.perf_counter()
+    rounded = round_problem(problem)
+    dense = _affordable(rounded, budget_ms / 1e3 * (1 - EXACT_SHARE))
+    share = EXACT_SHARE if dense is not None else 1.0
+    assignment, bound = exact.assign(rounded, began, budget_ms / 1e3 * share)
+    plan = make_plan(rounded, assignment, bound=bound, method="exact", seconds=time.perf_counter() - began)
+    if plan.optimal or dense is None:
+        return plan
+    note, method = "", "dp-cpu"
+    if dp_gpu.prefers([dense]):
+        method = "dp-gpu"
+        found, note = dp_gpu.run_anyhow([dense])
+        assignment = found[0]
+    else:
+        assignment = dp_cpu.run(dense)
+    plan = make_plan(
+        rounded, assignment, bound=value_of(rounded, assignment), method=method, seconds=time.perf_counter() - began
+    )
+    return replace(plan, note=note)
+
+
+def _affordable(rounded: Rounded, seconds: float) -> DenseInstance | None:
+    """The dense state space, where it can be gone through in so many seconds."""
+    try:
+        dense = dense_instance(rounded)
+    except BudgetExceededError:
+        return None
+    size = dp_cpu.size(dense)
+    if size <= GPU_STATES and dp_gpu.prefers([dense]):
+        return dense
+    affordable = size * len(dense.node) <= seconds * CPU_UPDATES_PER_S and size <= dp_cpu.MAX_STATES
+    return dense if affordable else None

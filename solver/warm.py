@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small snapshots that between them go through every compiled loop once."""
+
+from __future__ import annotations
+
+from solver import dp_cpu, exact
+from solver.problem import Candidate, Node, Problem
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, all kernels; seconds the first time, tens of milliseconds later."""
+    for problem in samples():
+        exact.solve(problem, 200.0)
+        dp_cpu.solve(problem)
+
+
+def samples() -> list[Problem]:
+    """Snapshots with values in one and in two words, ties, shared homes and more demand than room."""
+    nodes = tuple(Node(f"n{k}", 11 + k) for k in range(3))
+    crowded = tuple(
+        Candidate(
+            f"s{k}",
+            2 + k * 7 % 5,
+            k % 3 > 0,
+            20 + k * 13 % 11,
+            {f"n{k % 3}": 1 + k % 2, f"n{(k + 1) % 3}": 1 + k % 3} if k % 4 else {},
+        )
+        for k in range(14)
+    )
+    large = tuple(
+        Candidate(c.id, c.cost, c.ready, c.footprint << 32, {n: v << 36 for n, v in c.credit.items()}) for c in crowded
+    )
+    return [Problem(nodes, crowded, 1), Problem(nodes, large, 1)]
