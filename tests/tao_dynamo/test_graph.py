@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TAO in a real graph: Dynamo's frontend, mock workers, NATS, and the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from launch.health import post_json
+from launch.stack import Stack
+from tool_hooks.call import ToolCall
+from tool_hooks.nats_wire import NatsOptions
+from tool_hooks.publisher import Publisher
+
+pytestmark = [pytest.mark.dynamo, pytest.mark.timeout(90)]
+
+BLOCKS = 256
+ROOM = 16 * BLOCKS
+"""Tokens of a worker."""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    config = {
+        "Worker": {"num-gpu-blocks-override": BLOCKS, "speedup-ratio": 20},
+        "TaoRouter": {"tao-max-waiting": 200},
+    }
+    with Stack("graphs/tao_agg:Frontend", workers=2, config=config) as running:
+        yield running
+
+
+def prompt(session: int, tokens: int) -> list[int]:
+    return [100 + (session * 131 + i * 7) % 3000 for i in range(tokens)]
+
+
+def headers(session: str | None, **more: str) -> dict[str, str]:
+    return ({"x-dynamo-session-id": session} if session else {}) | more
+
+
+async def turn(stack: Stack, client: httpx.AsyncClient, session: str | None, ids: list[int], tokens: int = 4) -> Any:
+    body = {"model": stack.model_name, "prompt": ids, "max_tokens": tokens, "ignore_eos": True}
+    answer = await client.post(f"{stack.url}/v1/completions", json=body, headers=headers(session), timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def at_rest(status: dict[str, Any]) -> bool:
+    """No turn waits or runs, and no session that has a turn is left over."""
+    sessions = status["sessions"]
+    return status["turns"]["live"] == 0 and sessions["running"] == sessions["waiting"] == 0
+
+
+def wait_for(stack: Stack, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 10.0) -> dict[str, Any]:
+    until = time.monotonic() + timeout_s
+    while True:
+        status: dict[str, Any] = stack.status()
+        if condition(status):
+            return status
+        assert time.monotonic() < until, status
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("session", [None, "openai"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_official_client_gets_right_answers(stack: Stack, stream: bool, session: str | None) -> None:
+    client = openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0)
+    messages: Any = [{"role": "user", "content": "Tell me a story"}]
+    with client:
+        if not stream:
+            answer = client.chat.completions.create(
+                model=stack.model_name, messages=messages, max_tokens=12, extra_headers=headers(session)
+            )
+            assert answer.choices[0].finish_reason in ("length", "stop")
+            assert answer.usage is not None
+            assert answer.usage.completion_tokens <= 12
+            assert answer.choices[0].message.content
+            return
+        chunks = list(
+            client.chat.completions.create(
+                model=stack.model_name,
+                messages=messages,
+                max_tokens=12,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_headers=headers(session),
+            )
+        )
+    ends = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason]
+    assert len(ends) == 1
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    usages = [chunk.usage for chunk in chunks if chunk.usage]
+    assert len(usages) == 1
+    assert usages[0].completion_tokens <= 12
+
+
+async def test_a_sessions_next_turn_finds_its_cache(stack: Stack) -> None:
+    async with httpx.AsyncClient() as client:
+        await turn(stack, client, "growing", prompt(1, 160))
+        again = await turn(stack, client, "growing", prompt(1, 320))
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 160
+    view = wait_for(stack, at_rest)
+    assert view["credit"]["turns_with_credit"] >= 1
+    code, explained = post_json(stack.system_port("tao-router"), "/engine/tao/explain", {"session": "growing"})
+    assert code == 200
+    assert explained["state"] == "idle"
+    assert list(explained["credits"]) == [explained["node"]]
+
+
+async def test_a_final_turn_is_served_and_ends_the_session(stack: Stack) -> None:
+    async with httpx.AsyncClient() as client:
+        await turn(stack, client, "ends", prompt(2, 64))
+        body = {"model": stack.model_name, "prompt": prompt(2, 96), "max_tokens": 3, "ignore_eos": True}
+        final = headers("ends", **{"x-dynamo-session-final": "true"})
+        for _ in range(2):
+            answer = await client.post(f"{stack.url}/v1/completions", json=body, headers=final)
+            assert answer.status_code == 200
+            assert answer.json()["usage"]["completion_tokens"] == 3
+    _, explained = post_json(stack.system_port("tao-router"), "/engine/tao/explain", {"session": "ends"})
+    assert "not known" in explained["error"]
+
+
+async def test_a_session_that_fits_nowhere_is_told_so(stack: Stack) -> None:
+    async with httpx.AsyncClient() as client:
+        body = {"model": stack.model_name, "prompt": prompt(3, ROOM + 1), "max_tokens": 4}
+        answer = await client.post(f"{stack.url}/v1/completions", json=body, headers=headers("whale"), timeout=10)
+    assert answer.status_code == 400
+    assert str(ROOM) in answer.json()["message"]
+
+
+async def test_clients_that_leave_in_mid_stream_or_while_waiting_leave_nothing_behind(stack: Stack) -> None:
+    async def leave(number: int, client: httpx.AsyncClient) -> None:
+        body = {
+            "model": stack.model_name,
+            "prompt": prompt(100 + number, 1500),
+            "max_tokens": 1500,
+            "stream": True,
+            "ignore_eos": True,
+            "nvext": {"agent_hints": {"osl": 1500}},
+        }
+        async with client.stream(
+            "POST", f"{stack.url}/v1/completions", json=body, headers=headers(f"leaver-{number}")
+        ) as answer:
+            async for _ in answer.aiter_bytes():
+                await asyncio.sleep(3600)
+
+    async with httpx.AsyncClient(timeout=60) as client:
+        tasks = [asyncio.create_task(leave(number, client)) for number in range(8)]
+        await asyncio.to_thread(wait_for, stack, lambda s: s["sessions"]["waiting"] >= 4 and s["sessions"]["running"])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        status = await asyncio.to_thread(wait_for, stack, at_rest)
+        assert status["turns"]["cancelled_turns"] >= 8
+        # The room is free again: a big one is served at once.
+        await turn(stack, client, "after", prompt(9, 2000))
+
+
+async def replay(
+    stack: Stack, sessions: int, turns: int, publisher: Publisher, *, name: str, tool_s: float = 0.3
+) -> list[Exception]:
+    """Agents that grow their prompt and run tools between turns; returns what failed."""
+    failed: list[Exception] = []
+
+    async def agent(number: int, client: httpx.AsyncClient) -> None:
+        for step in range(turns):
+            try:
+                await turn(stack, client, f"{name}-{number}", prompt(1000 + number, 320 + 160 * step), 8)
+            except (httpx.HTTPError, AssertionError) as error:
+                failed.append(error)
+            call = ToolCall("bash", session_id=f"{name}-{number}", declared_s=tool_s, publisher=publisher)
+            call.start()
+            await asyncio.sleep(tool_s)
+            call.end()
+
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=100)) as client:
+        await asyncio.gather(*(agent(number, client) for number in range(sessions)))
+    return failed
+
+
+@pytest.fixture
+def publisher(stack: Stack) -> Iterator[Publisher]:
+    made = Publisher(options=NatsOptions(servers=(stack.nats_url,)), namespace=stack.namespace)
+    yield made
+    made.close()
+
+
+async def test_more_sessions_than_fit_are_paused_and_all_come_through(stack: Stack, publisher: Publisher) -> None:
+    before = stack.status()
+    failed = await replay(stack, 24, 4, publisher, name="crowd", tool_s=0.6)
+    assert not failed
+    publisher.flush()
+    after = await asyncio.to_thread(wait_for, stack, at_rest)
+    assert after["pauses"] > before["pauses"]
+    assert after["restarts"] > before["restarts"]
+    assert after["plans_applied"] > before["plans_applied"]
+    assert after["tool_events"]["tool_start"] - before["tool_events"].get("tool_start", 0) == 96
+    assert after["tool_events"]["tool_end"] - before["tool_events"].get("tool_end", 0) == 96
+    assert after["credit"]["turns_with_credit"] > before["credit"]["turns_with_credit"]
+    assert not after["faults"]
+    metrics = httpx.get(f"http://127.0.0.1:{stack.system_port('tao-router')}/metrics").text
+    assert "dynamo_component_tao_router_solves_total" in metrics
+    assert "crowd" not in metrics
+
+
+async def test_the_bus_goes_away_and_comes_back_in_mid_run(stack: Stack, publisher: Publisher) -> None:
+    run = asyncio.create_task(replay(stack, 8, 8, publisher, name="outage"))
+    await asyncio.sleep(0.5)
+    await asyncio.to_thread(stack.stop, "nats")
+    await asyncio.to_thread(wait_for, stack, lambda s: not s["bus"]["connected"])
+    assert all(node["stale"] for node in stack.status()["nodes"])
+    await asyncio.sleep(1.0)
+    await asyncio.to_thread(stack.start, "nats")
+    assert not await run
+    status = await asyncio.to_thread(
+        wait_for, stack, lambda s: s["bus"]["connected"] and not s["bus"]["stale_nodes"] and at_rest(s), 20.0
+    )
+    assert status["bus"]["resyncs"] >= 4
+
+
+async def test_a_killed_worker_costs_no_more_than_what_it_was_serving(stack: Stack, publisher: Publisher) -> None:
+    run = asyncio.create_task(replay(stack, 8, 6, publisher, name="killed"))
+    await asyncio.sleep(0.6)
+    await asyncio.to_thread(stack.kill, "worker-0")
+    failed = await run
+    assert len(failed) <= 4, failed
+    await asyncio.to_thread(wait_for, stack, lambda s: at_rest(s) and len(s["nodes"]) == 2, 30.0)
+
+
+async def test_sigterm_lets_a_running_stream_finish(stack: Stack) -> None:
+    async with httpx.AsyncClient(timeout=30) as client:
+        body = {"model": stack.model_name, "prompt": prompt(7, 64), "max_tokens": 400, "stream": True, "ignore_eos": True}
+        url = f"{stack.url}/v1/completions"
+        async with client.stream("POST", url, json=body, headers=headers("last")) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            stopping = asyncio.create_task(asyncio.to_thread(stack.stop, "tao-router"))
+            rest = [line async for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert '"finish_reason":"length"' in rest[-2]
+        await stopping
+    assert "Traceback" not in stack.log("tao-router")
