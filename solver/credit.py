@@ -32,6 +32,11 @@ Flags = npt.NDArray[np.uint8]
 
 WORST = 1 << WORD_BITS
 """A bound that every relaxation improves on."""
+PATIENCE = 6
+"""Rounds without a better bound after which the step is shortened."""
+REPAIR_EVERY = 8
+"""Rounds from one repair to the next."""
+REPAIR_PASSES = 3
 
 
 class Pairs(NamedTuple):
@@ -185,91 +190,148 @@ def credit_of(pairs: Pairs, bound: int) -> int:
     return (bound + pairs.slack) // pairs.scale
 
 
+class Descent(NamedTuple):
+    """Where a subgradient descent stands, so that it can stop and go on.
+
+    ``exact``, ``slope`` and ``trial`` per candidate, ``trial_best`` per node, ``trial_chosen`` per pair;
+    ``pace`` is (step length, rounds since the bound improved, rounds in all).
+    """
+
+    exact: npt.NDArray[np.float64]
+    slope: npt.NDArray[np.float64]
+    trial: Ints
+    trial_best: Ints
+    trial_chosen: Flags
+    pace: npt.NDArray[np.float64]
+
+
+@compiled
+def begin(pairs: Pairs, price: Ints) -> Descent:
+    """A descent that starts at ``price``."""
+    return Descent(
+        price.astype(np.float64),
+        np.zeros(len(price), np.float64),
+        price.copy(),
+        np.zeros(len(pairs.capacity), np.int64),
+        np.zeros(len(pairs.node), np.uint8),
+        np.array([1.0, 0.0, 0.0]),
+    )
+
+
 @compiled
 def descend(
     pairs: Pairs,
+    descent: Descent,
     banned: Flags,
     price: Ints,
     best: Ints,
     chosen: Flags,
     held: Flags,
+    bound: int,
     credit: int,
     rounds: int,
     work: Work,
-) -> tuple[int, int]:
-    """Subgradient descent (Held, Wolfe and Crowder 1974) on the prices, repairing as it goes.
+) -> tuple[int, int, bool]:
+    """Subgradient descent (Held, Wolfe and Crowder 1974) on the prices, repairing now and then.
 
-    ``price``, ``best`` and ``chosen`` start as, and become, the best relaxation; ``held`` and ``credit``
-    the best choice known. Stops when the bound in credit meets it. Returns the bound (worth) and the credit.
+    ``price``, ``best`` and ``chosen`` become the best relaxation, ``bound`` (worth) is its; ``held`` and
+    ``credit`` the best choice known. Returns bound, credit and whether there is no more to gain.
     """
-    exact = price.astype(np.float64)
-    trial, trial_best, trial_chosen = price.copy(), best.copy(), chosen.copy()
-    slope = np.zeros(len(price), np.float64)
-    bound = WORST
-    length = 1.0
-    stuck = 0
-    for _ in range(rounds):
-        now = relax(pairs, banned, trial, trial_best, trial_chosen, work)
+    exact, slope, trial, pace = descent.exact, descent.slope, descent.trial, descent.pace
+    over = False
+    fresh = False
+    for turn in range(rounds):
+        now = relax(pairs, banned, trial, descent.trial_best, descent.trial_chosen, work)
         if now < bound:
             bound = now
-            price[:], best[:], chosen[:] = trial, trial_best, trial_chosen
-            stuck = 0
+            price[:], best[:], chosen[:] = trial, descent.trial_best, descent.trial_chosen
+            pace[1] = 0.0
+            fresh = True
+        else:
+            pace[1] += 1.0
+            if pace[1] >= PATIENCE:
+                pace[0] *= 0.6
+                pace[1] = 0.0
+                exact[:] = price
+        if fresh and (pace[2] % REPAIR_EVERY == 0 or turn == rounds - 1):
+            fresh = False
             total, repaired = repair(pairs, chosen, work)
             if total > credit:
                 credit = total
                 held[:] = repaired
-            if credit_of(pairs, bound) <= credit:
-                break
-        else:
-            stuck += 1
-            if stuck >= 6:
-                stuck = 0
-                length *= 0.6
-                exact[:] = price
+        pace[2] += 1.0
+        if credit_of(pairs, bound) <= credit:
+            over = True
+            break
         norm = 0.0
         for i in range(len(price)):
             count = -1
             alive = 0
             for k in range(pairs.start[i], pairs.start[i + 1]):
-                count += trial_chosen[k]
+                count += descent.trial_chosen[k]
                 alive += 1 - banned[k]
             if alive < 2 or (trial[i] == 0 and count < 0):
                 slope[i] = 0.0
             else:
                 slope[i] = 0.3 * slope[i] + count
             norm += slope[i] * slope[i]
-        if norm < 1e-9:
+        if norm < 1e-9 or pace[0] < 1e-3:
+            over = True
             break
-        step = length * max(now - credit * pairs.scale, 1) / norm
+        step = pace[0] * max(now - credit * pairs.scale, 1) / norm
         for i in range(len(price)):
             if slope[i] != 0.0:
                 exact[i] = max(0.0, exact[i] + step * slope[i])
                 trial[i] = np.int64(exact[i])
-    return bound, credit
+    if over and credit_of(pairs, bound) > credit:
+        total, repaired = repair(pairs, chosen, work)
+        if total > credit:
+            credit = total
+            held[:] = repaired
+    return bound, credit, over
 
 
 @compiled
 def repair(pairs: Pairs, chosen: Flags, work: Work) -> tuple[int, Flags]:
-    """A feasible choice near ``chosen``: each candidate once, then every node's knapsack over what is left to it."""
-    count = len(pairs.node)
-    banned = np.zeros(count, np.uint8)
-    holds = np.zeros(count, np.uint8)
-    price = np.zeros(len(pairs.cost), np.int64)
+    """A feasible choice near ``chosen``, improved node by node.
+
+    Each candidate stays where it is worth most; then every node's knapsack is solved over its own, the
+    unplaced, and the others' candidates at what they would gain by coming here. No step lowers the total.
+    """
+    free = np.zeros(len(pairs.node), np.uint8)
+    holds = np.zeros(len(pairs.node), np.uint8)
     at = np.full(len(pairs.cost), -1, np.int64)
-    for k in range(count):
-        if chosen[k] and (at[pairs.owner[k]] < 0 or pairs.worth[k] > pairs.worth[at[pairs.owner[k]]]):
-            at[pairs.owner[k]] = k
+    held_worth = np.zeros(len(pairs.cost), np.int64)
+    for k in range(len(pairs.node)):
+        i = pairs.owner[k]
+        if chosen[k] and (at[i] < 0 or pairs.worth[k] > held_worth[i]):
+            at[i] = k
+            held_worth[i] = pairs.worth[k]
+    for _ in range(REPAIR_PASSES):
+        changed = False
+        for n in range(len(pairs.capacity)):
+            low, high = pairs.list_start[n], pairs.list_start[n + 1]
+            for t in range(low, high):
+                k = pairs.list_pair[t]
+                if at[pairs.owner[k]] == k:
+                    held_worth[pairs.owner[k]] = 0
+            best_of_node(pairs, n, free, held_worth, holds, work)
+            for t in range(low, high):
+                k = pairs.list_pair[t]
+                i = pairs.owner[k]
+                if holds[k]:
+                    changed |= at[i] != k
+                    at[i] = k
+                    held_worth[i] = pairs.worth[k]
+                elif at[i] == k:
+                    changed = True
+                    at[i] = -1
+        if not changed:
+            break
     total = 0
-    for n in range(len(pairs.capacity)):
-        for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
-            k = pairs.list_pair[t]
-            banned[k] = at[pairs.owner[k]] >= 0 and at[pairs.owner[k]] != k
-        best_of_node(pairs, n, banned, price, holds, work)
-        for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
-            k = pairs.list_pair[t]
-            if holds[k]:
-                at[pairs.owner[k]] = k
-                total += pairs.credit[k]
-            elif at[pairs.owner[k]] == k:
-                at[pairs.owner[k]] = -1
+    holds[:] = 0
+    for i in range(len(at)):
+        if at[i] >= 0:
+            holds[at[i]] = 1
+            total += pairs.credit[at[i]]
     return total, holds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from solver.credit import Flags, Pairs, Work, credit_of, descend, make_work, repair
+from solver.credit import WORST, Flags, Pairs, Work, begin, credit_of, descend, make_work, repair
 from solver.jit import compiled
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ DEPTH = 256
 """Open branches kept at most; one that finds no place counts as unproven."""
 CHUNK = 8
 """Branches between two looks at the clock."""
-ROOT_ROUNDS = 120
+ROOT_ROUNDS = 160
+ROOT_CHUNK = 16
 BRANCH_ROUNDS = 30
-"""Rounds of descent at the root, and from there in every branch."""
+"""Rounds of descent at the root, between two looks at the clock, and from there in every branch."""
 
 OPEN, FIXED, DEAD = 0, 1, 2
 
@@ -113,8 +114,18 @@ def _branch(
                 alive += 1 - banned[row, k]
             if alive < 2:
                 price[row, item] = 0
-            _, state[1] = descend(
-                pairs, banned[row], price[row], best[row], chosen[row], held, state[1], BRANCH_ROUNDS, work
+            _, state[1], _ = descend(
+                pairs,
+                begin(pairs, price[row]),
+                banned[row],
+                price[row],
+                best[row],
+                chosen[row],
+                held,
+                WORST,
+                state[1],
+                BRANCH_ROUNDS,
+                work,
             )
         state[0] = top + 2
 
@@ -125,10 +136,16 @@ def solve_credit(pairs: Pairs, deadline: float) -> CreditResult:
     count, nodes = len(pairs.node), len(pairs.capacity)
     banned, chosen, held = (np.zeros(count, dtype=np.uint8) for _ in range(3))
     price, best = np.zeros(len(pairs.cost), dtype=np.int64), np.zeros(nodes, dtype=np.int64)
-    worth, credit = descend(pairs, banned, price, best, chosen, held, 0, ROOT_ROUNDS, work)
+    descent = begin(pairs, price)
+    worth, credit, over, left = WORST, 0, False, ROOT_ROUNDS
+    while not over and left > 0 and (left == ROOT_ROUNDS or time.perf_counter() < deadline):
+        worth, credit, over = descend(
+            pairs, descent, banned, price, best, chosen, held, worth, credit, ROOT_CHUNK, work
+        )
+        left -= ROOT_CHUNK
     bound = credit_of(pairs, worth)
-    if bound <= credit:
-        return CreditResult(held, credit, credit, price, best)
+    if bound <= credit or time.perf_counter() >= deadline:
+        return CreditResult(held, credit, max(credit, bound), price, best)
     rows_banned = np.zeros((DEPTH, count), dtype=np.uint8)
     rows_banned[0] = common_pairs(pairs, credit + 1, price, best) == DEAD
     rows_chosen = np.empty((DEPTH, count), dtype=np.uint8)

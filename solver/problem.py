@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations when the planner's wire is built
+from collections.abc import Mapping  # at run time: msgspec reads the annotations when the planner's wire is built
 from dataclasses import dataclass, field
 
 
