@@ -85,21 +85,22 @@ def make_pairs(rounded: Rounded) -> Pairs:
         worth = worth - rounded.cost[owner]
     order = np.argsort(node, kind="stable").astype(np.int64)
     return Pairs(
-        _starts(owner, count),
+        starts(owner, count),
         owner,
         node,
         credit,
         worth,
         rounded.cost,
         rounded.capacity,
-        _starts(node, len(rounded.capacity)),
+        starts(node, len(rounded.capacity)),
         order,
         scale,
         slack,
     )
 
 
-def _starts(key: Ints, count: int) -> Ints:
+def starts(key: Ints, count: int) -> Ints:
+    """Where each of ``count`` keys begins in a list sorted by key: ``count + 1`` offsets."""
     sizes = np.bincount(key, minlength=count)
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)))
 
@@ -219,6 +220,24 @@ def begin(pairs: Pairs, price: Ints) -> Descent:
 
 
 @compiled
+def _turn(pairs: Pairs, descent: Descent, banned: Flags) -> float:
+    """Turn ``slope`` to the last trial's subgradient (chosen how often, less one); returns its squared length."""
+    norm = 0.0
+    for i in range(len(descent.trial)):
+        count = -1
+        alive = 0
+        for k in range(pairs.start[i], pairs.start[i + 1]):
+            count += descent.trial_chosen[k]
+            alive += 1 - banned[k]
+        if alive < 2 or (descent.trial[i] == 0 and count < 0):
+            descent.slope[i] = 0.0
+        else:
+            descent.slope[i] = 0.3 * descent.slope[i] + count
+        norm += descent.slope[i] * descent.slope[i]
+    return norm
+
+
+@compiled
 def descend(
     pairs: Pairs,
     descent: Descent,
@@ -263,18 +282,7 @@ def descend(
         if credit_of(pairs, bound) <= credit:
             over = True
             break
-        norm = 0.0
-        for i in range(len(price)):
-            count = -1
-            alive = 0
-            for k in range(pairs.start[i], pairs.start[i + 1]):
-                count += descent.trial_chosen[k]
-                alive += 1 - banned[k]
-            if alive < 2 or (trial[i] == 0 and count < 0):
-                slope[i] = 0.0
-            else:
-                slope[i] = 0.3 * slope[i] + count
-            norm += slope[i] * slope[i]
+        norm = _turn(pairs, descent, banned)
         if norm < 1e-9 or pace[0] < 1e-3:
             over = True
             break

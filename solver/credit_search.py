@@ -130,14 +130,19 @@ def _branch(
         state[0] = top + 2
 
 
-def solve_credit(pairs: Pairs, deadline: float) -> CreditResult:
-    """The greatest total credit, proven or with a bound, by ``deadline`` (of ``time.perf_counter``)."""
+def solve_credit(pairs: Pairs, deadline: float, known: Flags | None = None) -> CreditResult:
+    """The greatest total credit, proven or with a bound, by ``deadline`` (of ``time.perf_counter``).
+
+    ``known[H]`` is a feasible choice to start from.
+    """
     work = make_work(pairs)
     count, nodes = len(pairs.node), len(pairs.capacity)
     banned, chosen, held = (np.zeros(count, dtype=np.uint8) for _ in range(3))
+    if known is not None:
+        held = known.copy()
     price, best = np.zeros(len(pairs.cost), dtype=np.int64), np.zeros(nodes, dtype=np.int64)
     descent = begin(pairs, price)
-    worth, credit, over, left = WORST, 0, False, ROOT_ROUNDS
+    worth, credit, over, left = WORST, int(pairs.credit[held == 1].sum()), False, ROOT_ROUNDS
     while not over and left > 0 and (left == ROOT_ROUNDS or time.perf_counter() < deadline):
         worth, credit, over = descend(
             pairs, descent, banned, price, best, chosen, held, worth, credit, ROOT_CHUNK, work

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.problem import Placement, Plan, Value
-from solver.rounding import Ints, Rounded, value_of
+from solver.rounding import Ints, Rounded, credits_of, value_of
 from tao_dynamo.errors import SolverError
 
 
@@ -36,14 +36,15 @@ def make_plan(rounded: Rounded, assignment: Ints, *, bound: Value, method: str, 
     value = value_of(rounded, assignment)
     if triplet(value) > triplet(bound):
         raise SolverError(f"{method}: value {triplet(value)} above its bound {triplet(bound)}")
-    keys = []
-    ready, footprint = rounded.ready.tolist(), rounded.footprint.tolist()
-    for i in placed.tolist():
-        node = int(assignment[i])
-        credit = next((c for n, c in rounded.homes(i) if n == node), 0)
-        keys.append((-credit, -ready[i], -footprint[i], i, node))
-    keys.sort()
-    placements = tuple(Placement(rounded.candidate_ids[k[3]], rounded.node_ids[k[4]]) for k in keys)
+    order = placed[
+        np.lexsort(
+            (placed, -rounded.footprint[placed], -rounded.ready[placed], -credits_of(rounded, assignment)[placed])
+        )
+    ]
+    where = assignment[order].tolist()
+    placements = tuple(
+        Placement(rounded.candidate_ids[i], rounded.node_ids[n]) for i, n in zip(order.tolist(), where, strict=True)
+    )
     return Plan(
         placements=placements,
         value=value,

@@ -113,9 +113,17 @@ def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
 def value_of(rounded: Rounded, assignment: Ints) -> Value:
     """The value of an assignment: ``assignment[i]`` is candidate ``i``'s node, or -1 where it stays out."""
     placed = assignment >= 0
-    owner = np.repeat(np.arange(len(rounded.cost)), np.diff(rounded.home_start))
-    credit = int(rounded.home_credit[assignment[owner] == rounded.home_node].sum())
+    credit = int(credits_of(rounded, assignment).sum())
     return Value(credit, int(rounded.ready[placed].sum()), int(rounded.footprint[placed].sum()))
+
+
+def credits_of(rounded: Rounded, assignment: Ints) -> Ints:
+    """``[N]``: the credit (tokens) of every candidate on the node that it is assigned to."""
+    owner = np.repeat(np.arange(len(rounded.cost)), np.diff(rounded.home_start))
+    found = np.flatnonzero(assignment[owner] == rounded.home_node)
+    credit = np.zeros(len(rounded.cost), dtype=np.int64)
+    credit[owner[found]] = rounded.home_credit[found]
+    return credit
 
 
 def trivial_bound(rounded: Rounded) -> Value:

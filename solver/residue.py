@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the credit optimum leaves to decide, and its solution as a generalised assignment problem of its own.
+
+The pairs that every credit optimum has in common are placed. What is left is small where rooms are: few
+candidates fit. Its worth per pair is the whole packed value, so prices, repair and branching of
+:mod:`solver.credit` prove readiness and footprint as they prove credit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.credit import Flags, Pairs, starts
+from solver.credit_search import DEAD, FIXED, OPEN, solve_credit
+from solver.packing import Packing
+from solver.problem import Value
+from solver.rounding import Ints, Rounded
+
+MAX_CELLS = 400_000
+"""Pairs times their node's room that one round of prices may go through."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residue:
+    """``at[N]``: what is fixed; ``rooms[M]`` what that leaves; ``items``: candidates to decide on.
+
+    ``status[H]`` per pair of ``pairs``. ``worth[N]`` is packed (ready, footprint) by ``packing``. ``need``
+    is the credit that the items must add (tokens).
+    """
+
+    rounded: Rounded
+    pairs: Pairs
+    status: Flags
+    at: Ints
+    rooms: Ints
+    items: Ints
+    worth: Ints
+    packing: Packing
+    need: int
+
+    @property
+    def tied(self) -> bool:
+        """Whether some pair is open: which of them carry the credit is undecided."""
+        return bool((self.status == OPEN).any())
+
+
+def make_residue(rounded: Rounded, pairs: Pairs, status: Flags, credit: int, worth: Ints, packing: Packing) -> Residue:
+    """Place the fixed pairs, and what costs nothing; ``credit`` is what a whole plan must reach."""
+    fixed = status == FIXED
+    at = np.full(len(rounded.cost), -1, dtype=np.int64)
+    at[pairs.owner[fixed]] = pairs.node[fixed]
+    rooms = rounded.capacity - load(rounded, at)
+    if len(rooms):
+        at[(at < 0) & (rounded.cost == 0)] = int(np.argmax(rooms))
+    items = np.flatnonzero((at < 0) & (rounded.cost > 0) & (rounded.cost <= rooms.max(initial=0)))
+    need = credit - int(pairs.credit[fixed].sum())
+    return Residue(rounded, pairs, status, at, rooms, items, worth, packing, need)
+
+
+def load(rounded: Rounded, at: Ints) -> Ints:
+    """Quanta used on each node by an assignment."""
+    placed = at >= 0
+    return np.bincount(at[placed], rounded.cost[placed], len(rounded.capacity)).astype(np.int64)
+
+
+def solve_residue(residue: Residue, incumbent: Ints, deadline: float) -> tuple[Ints, Value] | None:
+    """The best assignment found from ``incumbent[N]`` on, and a bound on what the items add.
+
+    The bound is lexicographic, in credit, readiness and footprint. None where the residue is too large or
+    its values need two words.
+    """
+    items, rounded = residue.items, residue.rounded
+    cost = rounded.cost[items]
+    fits = cost[:, None] <= residue.rooms[None, :]
+    if int((fits * residue.rooms).sum()) > MAX_CELLS:
+        return None
+    credit, barred = _credits(residue)
+    ready, footprint = rounded.ready[items], rounded.footprint[items]
+    packing = Packing.fit(sum(credit.max(axis=1, initial=0).tolist()), int(ready.sum()), sum(footprint.tolist()))
+    if packing.words > 1:
+        return None
+    # Copies: the two are strided views of one array, which numba would compile everything anew for.
+    item, node = (index.copy() for index in np.nonzero(fits & (barred == 0)))
+    low = ready << packing.footprint_bits | footprint
+    worth = credit[item, node] << packing.credit_shift | low[item]
+    held = (incumbent[items[item]] == node).astype(np.uint8)
+    order = np.argsort(node, kind="stable")
+    pairs = Pairs(
+        starts(item, len(items)),
+        item,
+        node,
+        worth,
+        worth,
+        cost,
+        residue.rooms,
+        starts(node, len(residue.rooms)),
+        order,
+        1,
+        0,
+    )
+    found = solve_credit(pairs, deadline, held)
+    better = residue.at.copy()
+    taken = found.held == 1
+    better[items[item[taken]]] = node[taken]
+    return better, packing.unpack(0, found.bound)
+
+
+def _credits(residue: Residue) -> tuple[Ints, Flags]:
+    """Per item and node: the credit of its open pair, and whether a dead pair bars it."""
+    pairs, items = residue.pairs, residue.items
+    row = np.full(len(residue.rounded.cost), -1, dtype=np.int64)
+    row[items] = np.arange(len(items))
+    shape = (len(items), len(residue.rooms))
+    credit, barred = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.uint8)
+    mine = row[pairs.owner] >= 0
+    live, dead = mine & (residue.status == OPEN), mine & (residue.status == DEAD)
+    credit[row[pairs.owner[live]], pairs.node[live]] = pairs.credit[live]
+    barred[row[pairs.owner[dead]], pairs.node[dead]] = 1
+    return credit, barred
