@@ -26,7 +26,7 @@ def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool)
     """
     room = rounded.capacity.tolist()
     cost = rounded.cost.tolist()
-    start, homes, credits = rounded.home_start.tolist(), rounded.home_node.tolist(), rounded.home_credit.tolist()
+    start, homes, worth = rounded.home_start.tolist(), rounded.home_node.tolist(), rounded.home_credit.tolist()
     assignment = [-1] * len(cost)
     heap = [(-r, n) for n, r in enumerate(room)]
     heapq.heapify(heap)
@@ -35,10 +35,10 @@ def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool)
         if heed_credit:
             for k in range(start[i], start[i + 1]):
                 node = homes[k]
-                if credits[k] < best[0]:
+                if worth[k] < best[0]:
                     break
-                if cost[i] <= room[node] and (credits[k], room[node]) > best:
-                    target, best = node, (credits[k], room[node])
+                if cost[i] <= room[node] and (worth[k], room[node]) > best:
+                    target, best = node, (worth[k], room[node])
         if target < 0 and heap:
             while -heap[0][0] != room[heap[0][1]]:
                 heapq.heapreplace(heap, (-room[heap[0][1]], heap[0][1]))
