@@ -13,7 +13,7 @@ from tao_dynamo.errors import ConfigError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the router. A wrong flag, file or environment gives one line and exit status 2."""
     # Dynamo writes four lines per request at its default level, and reads the level when it is first imported.
-    os.environ.setdefault("DYN_LOG", "info,dynamo_runtime::pipeline::network=warn,request_span=warn")
+    os.environ.setdefault("DYN_LOG", "info,dynamo_runtime::pipeline::network=warn")
     try:
         from tao_dynamo.shell.config import PROG, main_config
     except ModuleNotFoundError as error:

@@ -25,7 +25,7 @@ _GONE = (
     dynamo_errors.Disconnected,
 )
 _GONE_TEXTS = ("unavailable:", "stream ended before", "not found", "no responders", "connection", "disconnected")
-_KEPT = (
+_KEPT: tuple[type[Exception], ...] = (
     dynamo_errors.InvalidArgument,
     dynamo_errors.ConnectionTimeout,
     dynamo_errors.Cancelled,

@@ -109,7 +109,7 @@ class Option:
 
 
 def _show(value: object) -> str:
-    if value is None:
+    if value in (None, ""):
         return "none"
     if isinstance(value, bool):
         return str(value).lower()

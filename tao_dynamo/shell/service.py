@@ -155,6 +155,7 @@ class Service:
         made = {name: self._runtime.endpoint(self._config.path(name)) for name in ENDPOINTS}
         self._observe(made["generate"])
         labels = [("service", "tao_router")]
+        self._runtime.set_health_status(True)
         serving = [
             endpoint.serve_endpoint(getattr(self, name), graceful_shutdown=True, metrics_labels=labels)
             for name, endpoint in made.items()
@@ -352,5 +353,6 @@ async def run(config: Config) -> int:
     finally:
         ended.cancel()
         await service.close()
-        runtime.shutdown()
+        if not stopping.is_set():
+            runtime.shutdown()
     return 0

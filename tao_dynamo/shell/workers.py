@@ -53,8 +53,10 @@ def read_card(worker_id: int, text: str, host_tokens: Callable[[Mapping[str, Any
     """
     try:
         card = json.loads(text)
-        runtime = card.get("runtime_config") or {}
-    except (ValueError, AttributeError):
+    except ValueError:
+        return None
+    runtime = card.get("runtime_config") or {} if isinstance(card, dict) else None
+    if not isinstance(runtime, dict):
         return None
     size, blocks = _positive(card.get("kv_cache_block_size")), _positive(runtime.get("total_kv_blocks"))
     first = runtime.get("data_parallel_start_rank")
