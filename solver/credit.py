@@ -56,6 +56,8 @@ class Pairs(NamedTuple):
     scale: int
     slack: int
     """What ``worth`` may fall short of ``credit * scale`` in a whole plan."""
+    unit: int
+    """Tokens per unit of ``credit``, their greatest common divisor: a bound between two multiples is the lower."""
 
 
 class Work(NamedTuple):
@@ -72,10 +74,12 @@ class Work(NamedTuple):
 def make_pairs(rounded: Rounded) -> Pairs:
     """The pairs of a rounded problem; of a candidate that costs nothing only its greatest credit."""
     count = len(rounded.cost)
-    owner = np.repeat(np.arange(count, dtype=np.int64), np.diff(rounded.home_start))
+    owner = rounded.home_owner
     first = np.arange(len(owner)) == rounded.home_start[owner]
     kept = first | (rounded.cost[owner] > 0)
     owner, node, credit = owner[kept], rounded.home_node[kept], rounded.home_credit[kept]
+    unit = max(1, int(np.gcd.reduce(credit)) if len(credit) else 1)
+    credit = credit // unit
     slack = int(rounded.capacity.sum())
     scale = 1 << slack.bit_length()
     if (sum(credit.tolist()) * scale).bit_length() > WORD_BITS - 1:
@@ -96,6 +100,7 @@ def make_pairs(rounded: Rounded) -> Pairs:
         order,
         scale,
         slack,
+        unit,
     )
 
 

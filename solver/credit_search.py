@@ -150,13 +150,29 @@ def solve_credit(pairs: Pairs, deadline: float, known: Flags | None = None) -> C
         left -= ROOT_CHUNK
     bound = credit_of(pairs, worth)
     if bound <= credit or time.perf_counter() >= deadline:
-        return CreditResult(held, credit, max(credit, bound), price, best)
+        return CreditResult(held, credit * pairs.unit, max(credit, bound) * pairs.unit, price, best)
     rows_banned = np.zeros((DEPTH, count), dtype=np.uint8)
     rows_banned[0] = common_pairs(pairs, credit + 1, price, best) == DEAD
+    # Where one home is left there is nothing to price; a price kept would only loosen the bound.
+    alive = np.bincount(pairs.owner[rows_banned[0] == 0], minlength=len(price))
+    root_price = np.where(alive > 1, price, 0)
     rows_chosen = np.empty((DEPTH, count), dtype=np.uint8)
     rows_price = np.empty((DEPTH, len(price)), dtype=np.int64)
     rows_best = np.empty((DEPTH, nodes), dtype=np.int64)
-    rows_chosen[0], rows_price[0], rows_best[0] = chosen, price, best
+    rows_chosen[0], rows_price[0], rows_best[0] = chosen, root_price, best
+    _, credit, _ = descend(
+        pairs,
+        begin(pairs, root_price),
+        rows_banned[0],
+        rows_price[0],
+        rows_best[0],
+        rows_chosen[0],
+        held,
+        WORST,
+        credit,
+        BRANCH_ROUNDS,
+        work,
+    )
     state = np.array([1, credit, 0], dtype=np.int64)
     while state[0] and time.perf_counter() < deadline:
         _branch(pairs, work, rows_banned, rows_chosen, rows_price, rows_best, state, held, CHUNK)
@@ -164,50 +180,63 @@ def solve_credit(pairs: Pairs, deadline: float, known: Flags | None = None) -> C
     for row in range(int(state[0])):
         unproven = max(unproven, credit_of(pairs, int(rows_best[row].sum() + rows_price[row].sum())))
     credit = int(state[1])
-    return CreditResult(held, credit, max(credit, min(bound, unproven)), price, best)
+    proven = max(credit, min(bound, unproven))
+    return CreditResult(held, credit * pairs.unit, proven * pairs.unit, price, best)
 
 
 @compiled
 def common_pairs(pairs: Pairs, credit: int, price: Ints, best: Ints) -> Flags:
-    """What every choice of ``credit`` in total agrees on, as far as the relaxation shows it.
+    """What every choice of ``credit`` (units) in total agrees on, as far as the relaxation shows it.
 
     Per pair: ``FIXED`` where leaving it out brings the bound below ``credit``, ``DEAD`` where taking it
     does, else ``OPEN``. By one table of prefixes and one of suffixes per node: O(pairs x room).
     """
     status = np.zeros(len(pairs.node), np.uint8)
-    whole = best.sum() + price.sum()
+    whole = best.sum() + price.sum() + pairs.slack
     room = 0
     most = 0
     for n in range(len(pairs.capacity)):
         room = max(room, pairs.capacity[n])
         most = max(most, pairs.list_start[n + 1] - pairs.list_start[n])
     before = np.zeros((most + 1, room + 1), np.int64)
-    after = np.zeros(room + 1, np.int64)
-    fresh = np.zeros(room + 1, np.int64)
+    after = np.zeros((2, room + 1), np.int64)
     for n in range(len(pairs.capacity)):
         low, high = pairs.list_start[n], pairs.list_start[n + 1]
         size = pairs.capacity[n]
         for j in range(high - low):
-            i = pairs.owner[pairs.list_pair[low + j]]
-            w, v = pairs.cost[i], pairs.worth[pairs.list_pair[low + j]] - price[i]
-            for c in range(size + 1):
-                kept = before[j, c]
-                before[j + 1, c] = max(kept, before[j, c - w] + v) if c >= w else kept
-        after[:] = 0
+            k = pairs.list_pair[low + j]
+            _add(before[j], before[j + 1], pairs.cost[pairs.owner[k]], pairs.worth[k] - price[pairs.owner[k]], size)
+        now = 0
+        after[0] = 0
         for j in range(high - low - 1, -1, -1):
             k = pairs.list_pair[low + j]
             i = pairs.owner[k]
             w, v = pairs.cost[i], pairs.worth[k] - price[i]
-            taken, left = -1, 0
-            for c in range(size + 1):
-                left = max(left, before[j, c] + after[size - c])
-                if c + w <= size:
-                    taken = max(taken, before[j, c] + after[size - w - c])
-            if (whole - best[n] + left + pairs.slack) // pairs.scale < credit:
+            rest = whole - best[n]
+            if (rest + _best_of_two(before[j], after[now], size)) // pairs.scale < credit:
                 status[k] = FIXED
-            elif (whole - best[n] + taken + v + pairs.slack) // pairs.scale < credit:
+            elif (rest + _best_of_two(before[j], after[now], size - w) + v) // pairs.scale < credit:
                 status[k] = DEAD
-            for c in range(size + 1):
-                fresh[c] = max(after[c], after[c - w] + v) if c >= w else after[c]
-            after[:] = fresh
+            _add(after[now], after[1 - now], w, v, size)
+            now = 1 - now
     return status
+
+
+@compiled
+def _add(old: Ints, new: Ints, w: int, v: int, size: int) -> None:
+    """One layer of a knapsack with ``size`` quanta of room: ``new`` is ``old`` with a candidate more."""
+    w = min(w, size + 1)
+    new[:w] = old[:w]
+    source, kept, target = old[: size + 1 - w], old[w : size + 1], new[w : size + 1]
+    for c in range(size + 1 - w):
+        target[c] = max(kept[c], source[c] + v)
+
+
+@compiled
+def _best_of_two(one: Ints, other: Ints, size: int) -> int:
+    """The best way to divide ``size`` quanta between two knapsacks."""
+    best = 0
+    flipped = other[: size + 1][::-1]
+    for c in range(size + 1):
+        best = max(best, one[c] + flipped[c])
+    return best

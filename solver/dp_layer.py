@@ -125,8 +125,7 @@ def _holdable(cost: Ints, room: Ints) -> Ints:
 
 def _gains(rounded: Rounded, layers: Ints, nodes: Ints) -> tuple[Packing, Ints, Ints]:
     credit = np.zeros((len(rounded.cost), len(rounded.capacity)), dtype=np.int64)
-    owner = np.repeat(np.arange(len(rounded.cost)), np.diff(rounded.home_start))
-    credit[owner, rounded.home_node] = rounded.home_credit
+    credit[rounded.home_owner, rounded.home_node] = rounded.home_credit
     credit = credit[np.ix_(layers, nodes)]
     ready, footprint = rounded.ready[layers], rounded.footprint[layers]
     packing = Packing.fit(sum(credit.max(axis=1, initial=0).tolist()), sum(ready.tolist()), sum(footprint.tolist()))

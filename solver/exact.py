@@ -77,7 +77,7 @@ def _complete(rounded: Rounded, pairs: Pairs, found: CreditResult, deadline: flo
     at = residue.at.copy()
     at[residue.items] = filling.at
     if found.bound == found.credit:
-        status = common_pairs(pairs, found.credit, found.price, found.best)
+        status = common_pairs(pairs, found.credit // pairs.unit, found.price, found.best)
         status[rounded.cost[pairs.owner] == 0] = FIXED
         if (status == OPEN).any():
             residue = make_residue(rounded, pairs, status, found.credit, worth, packing)

@@ -55,7 +55,7 @@ def make_residue(rounded: Rounded, pairs: Pairs, status: Flags, credit: int, wor
     if len(rooms):
         at[(at < 0) & (rounded.cost == 0)] = int(np.argmax(rooms))
     items = np.flatnonzero((at < 0) & (rounded.cost > 0) & (rounded.cost <= rooms.max(initial=0)))
-    need = credit - int(pairs.credit[fixed].sum())
+    need = credit - int(pairs.credit[fixed].sum()) * pairs.unit
     return Residue(rounded, pairs, status, at, rooms, items, worth, packing, need)
 
 
@@ -99,6 +99,7 @@ def solve_residue(residue: Residue, incumbent: Ints, deadline: float) -> tuple[I
         order,
         1,
         0,
+        1,
     )
     found = solve_credit(pairs, deadline, held)
     better = residue.at.copy()
@@ -116,6 +117,6 @@ def _credits(residue: Residue) -> tuple[Ints, Flags]:
     credit, barred = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.uint8)
     mine = row[pairs.owner] >= 0
     live, dead = mine & (residue.status == OPEN), mine & (residue.status == DEAD)
-    credit[row[pairs.owner[live]], pairs.node[live]] = pairs.credit[live]
+    credit[row[pairs.owner[live]], pairs.node[live]] = pairs.credit[live] * pairs.unit
     barred[row[pairs.owner[dead]], pairs.node[dead]] = 1
     return credit, barred

@@ -45,6 +45,8 @@ class Rounded:
     home_start: Ints
     home_node: Ints
     home_credit: Ints
+    home_owner: Ints
+    """``home_owner[k]`` is the candidate of credit ``k``."""
     lost_tokens: int
     """Room that rounding makes unusable at most: capacities' remainders plus the costs' round-up."""
     total_tokens: int
@@ -85,12 +87,13 @@ def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
     index = {node.id: k for k, node in enumerate(nodes)}
     capacity = [node.capacity // unit for node in nodes]
     cost = [-(-candidate.cost // unit) for candidate in candidates]
-    start, home_node, home_credit = [0], [], []
-    for candidate, quanta in zip(candidates, cost, strict=True):
+    start, home_node, home_credit, home_owner = [0], [], [], []
+    for i, (candidate, quanta) in enumerate(zip(candidates, cost, strict=True)):
         homes = [(-c, index[n]) for n, c in candidate.credit.items() if c > 0 and quanta <= capacity[index[n]]]
         homes.sort()
         home_node += [n for _, n in homes]
         home_credit += [-c for c, _ in homes]
+        home_owner += [i] * len(homes)
         start.append(len(home_node))
     real = sum(node.capacity for node in nodes)
     lost = real - sum(capacity) * unit + sum(cost) * unit - sum(c.cost for c in candidates)
@@ -105,6 +108,7 @@ def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
         home_start=np.array(start, dtype=np.int64),
         home_node=np.array(home_node, dtype=np.int64),
         home_credit=np.array(home_credit, dtype=np.int64),
+        home_owner=np.array(home_owner, dtype=np.int64),
         lost_tokens=lost,
         total_tokens=real,
     )
@@ -119,7 +123,7 @@ def value_of(rounded: Rounded, assignment: Ints) -> Value:
 
 def credits_of(rounded: Rounded, assignment: Ints) -> Ints:
     """``[N]``: the credit (tokens) of every candidate on the node that it is assigned to."""
-    owner = np.repeat(np.arange(len(rounded.cost)), np.diff(rounded.home_start))
+    owner = rounded.home_owner
     found = np.flatnonzero(assignment[owner] == rounded.home_node)
     credit = np.zeros(len(rounded.cost), dtype=np.int64)
     credit[owner[found]] = rounded.home_credit[found]

@@ -72,7 +72,7 @@ class TreeSearch:
             fillable=fillable_table(cost, widest),
             pull_table=table,
             row=row,
-            need=residue.need * residue.pairs.scale,
+            need=residue.need // residue.pairs.unit * residue.pairs.scale,
             slack=residue.pairs.slack,
         )
         levels = len(cost) + 1
