@@ -138,7 +138,11 @@ class PrefixCache:
             self._idle[name] = here - own
             self._idle.move_to_end(name, last=False)
             self.touched.add(chain.session)
-        self._drop_host(chain.session)
+        low, high = self._host.get(chain.session, (0, 0))
+        if high > own:
+            self._drop_host(chain.session)
+            if low < own:
+                self._to_host(chain.session, low, own)
 
     def pin(self, session: str, until: float) -> None:
         """Keep a session's idle tokens until then, whoever needs room."""

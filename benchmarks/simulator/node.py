@@ -36,7 +36,8 @@ class Sequence:
     computed: int = 0
     joined: int = 0
     order: int = 0
-    load_s: float = 0.0
+    ready_at: float = 0.0
+    """Until then blocks are loaded from the host tier."""
     known: int = 0
     """Tokens to prefill: the prompt, and after a preemption what was generated as well."""
 
@@ -126,7 +127,7 @@ class Node:
         if not self._filling and not self._waiting and not self._decoding:
             return
         chunks = self._schedule(now)
-        if not chunks and not self._decoding and self.cache.unpin_all():
+        if not chunks and not self._decoding and not self._filling and self.cache.unpin_all():
             # Nothing runs and what waits has no room: what is pinned must not block the engine for ever.
             chunks = self._schedule(now)
         decodes = len(self._decoding)
@@ -216,7 +217,7 @@ class Node:
         chunks: list[tuple[Sequence, int]] = []
         for sequence in self._filling:
             tokens = min(budget, sequence.known - sequence.computed)
-            if tokens > 0:
+            if tokens > 0 and sequence.ready_at <= now:
                 chunks.append((sequence, tokens))
                 budget -= tokens
         while self._waiting and budget > 0 and len(self._filling) + len(self._decoding) < self._setup.max_sequences:
@@ -230,8 +231,12 @@ class Node:
             if sequence.started is None:
                 sequence.started = now
             sequence.computed = grant.cached + grant.loaded
-            sequence.load_s = grant.loaded / self._setup.host_tokens_per_s
+            sequence.ready_at = now + grant.loaded / self._setup.host_tokens_per_s
             self._filling.append(sequence)
+            if grant.loaded:
+                # Blocks come in beside the steps; the prompt goes on when they are there.
+                self._calendar.at(sequence.ready_at, self.poke)
+                continue
             tokens = min(budget, sequence.known - sequence.computed)
             chunks.append((sequence, tokens))
             budget -= tokens
@@ -247,10 +252,7 @@ class Node:
     def _mixed_s(self, chunks: list[tuple[Sequence, int]], decodes: int) -> float:
         prefill = sum(tokens for _, tokens in chunks)
         attended = sum(tokens * (s.computed + tokens / 2) for s, tokens in chunks) / prefill
-        loading = max(s.load_s for s, _ in chunks)
-        for sequence, _ in chunks:
-            sequence.load_s = 0.0
-        return loading + self._setup.timing.mixed_s(prefill, int(attended), decodes, self._context)
+        return self._setup.timing.mixed_s(prefill, int(attended), decodes, self._context)
 
     def _join(self, sequence: Sequence, now: float, done: list[Sequence]) -> None:
         """A prompt is computed: its next token is out."""

@@ -98,6 +98,16 @@ def test_the_host_tier_gives_back_what_the_device_lost() -> None:
     assert grant == Grant(cached=132, loaded=192 - 132)
 
 
+def test_a_rewrite_cuts_the_host_tier_too() -> None:
+    cache = PrefixCache(300, 16, host_capacity=1000)
+    serve(cache, "a", 200)
+    serve(cache, "b", 250)
+    cache.rewrite(chain("a"), 150)
+    grant = cache.take(chain("a"), 232, 0.0)
+    assert grant is not None
+    assert grant.cached + grant.loaded == 144
+
+
 def test_a_host_tier_that_is_too_small_keeps_the_youngest() -> None:
     cache = PrefixCache(300, 16, host_capacity=50)
     for name in "abc":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -135,3 +136,19 @@ def test_many_random_requests_leave_no_trace() -> None:
     assert node.preemptions > 0
     assert node.cache.in_use == 0
     assert node.load == 0
+
+
+def test_blocks_come_from_the_host_tier_beside_the_steps() -> None:
+    setup = replace(mocker(1, 64), host_tokens=10_000, host_tokens_per_s=1000.0)
+    calendar, ears, node = start(setup)
+    node.submit(request("a", 1000, 1))
+    finish(calendar)
+    node.submit(request("b", 1000, 1))  # pushes a out to the host
+    finish(calendar)
+    began = calendar.now
+    again = request("a", 1001, 1)
+    node.submit(again)
+    finish(calendar)
+    assert again.cached == 992
+    loading = 976 / 1000  # 24 tokens of a were still on the device
+    assert ears.first["a"] - began == pytest.approx(loading + Mocker(1024).mixed_s(9, 0, 0, 0), abs=0.03)
