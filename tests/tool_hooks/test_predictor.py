@@ -210,7 +210,7 @@ def test_the_timers_meet_every_probe(mode: Mode) -> None:
 def test_a_lost_end_does_not_keep_a_session_warm(mode: Mode) -> None:
     predictor = Predictor(mode, expire_s=100.0)
     predictor.started("s", "c", "k", 0.0)
-    warm = sum(predictor.ready("s", 0.1 * k) for k in range(100_000)) * 0.1
+    warm = sum(predictor.ready("s", 0.1 * k) for k in range(3_000)) * 0.1
     assert warm < 10.0
     assert not any(predictor.ready("s", 100.0 + 10.0 * k) for k in range(1000))
     assert predictor.next_change("s", 101.0) is None
