@@ -43,7 +43,7 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
 
     if session.node is None:
         return _place_or_wait(state, session, t)
-    return _grow(state, session, t)
+    return grow(state, session, t)
 
 
 def arrive_guest(state: State, turn: Turn, t: float) -> list[Decision]:
@@ -75,6 +75,7 @@ def guest_ended(state: State, request_id: str) -> bool:
         return False
     if (room := state.rooms.get(node)) is not None:
         room.release(_guest_id(request_id))
+        state.opportunity = True
     return True
 
 
@@ -167,7 +168,7 @@ def _branch(state: State, session: Session, turn: Turn, t: float) -> Session:
     return branch
 
 
-def _grow(state: State, session: Session, t: float) -> list[Decision]:
+def grow(state: State, session: Session, t: float) -> list[Decision]:
     """The session holds room: run at once, making room for its growth at the cost of sessions between turns."""
     assert session.node is not None  # noqa: S101 - the caller checked
     room = state.rooms[session.node]
@@ -191,10 +192,12 @@ def _grow(state: State, session: Session, t: float) -> list[Decision]:
 
 def _place_or_wait(state: State, session: Session, t: float) -> list[Decision]:
     """Without room: placed at once if nobody waits before it and a node has room, else into the pool."""
-    if not state.waiting and (node := best_node(state, session, t)) is not None:
+    node = best_node(state, session, t)
+    if node is not None and not state.waiting:
         state.counters["placed_at_once"] += 1
         return settle(state, session, node, t)
     state.to_pool(session, t)
+    state.opportunity = state.opportunity or node is not None
     return []
 
 

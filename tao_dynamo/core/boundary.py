@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tao_dynamo.core import pausing
+from tao_dynamo.core import admission, pausing
 from tao_dynamo.core.decisions import Decision
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
@@ -12,6 +12,8 @@ from tao_dynamo.core.state import State
 def settle_down(state: State, session: Session, t: float) -> list[Decision]:
     """A turn of the session is over: decide what state it is in now."""
     if session.turns:
+        if session.node is not None and session.pending:
+            return admission.grow(state, session, t)
         if session.node is not None:
             state.hold(session, session.node)
         elif not session.running:

@@ -55,6 +55,7 @@ class Scheduler:
             self._state.rooms[node] = Room(node, capacity_tokens, block_size, host_tokens)
         else:
             room.capacity, room.block_size, room.host_tokens = capacity_tokens, block_size, host_tokens
+        self._state.opportunity = True
         out = pausing.relieve(self._state, node, t)
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
@@ -102,7 +103,9 @@ class Scheduler:
             if (session := state.sessions.get(holder)) is not None and session.running
         )
         ours += sum(room.held_by(h) for h in room.holders if h not in state.sessions)
-        room.foreign = max(0, used_tokens - ours)
+        foreign = max(0, used_tokens - ours)
+        state.opportunity = state.opportunity or foreign < room.foreign
+        room.foreign = foreign
         return self._after(pausing.relieve(state, node, t), t)
 
     # --- turns ------------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ class Scheduler:
         live.generated = 0
         state.counters["turns_displaced"] += 1
         if session.running:
-            return self._after([], t)
+            return self._after(admission.grow(state, session, t) if session.node is not None else [], t)
         state.release(session)
         state.touch(session, t)
         session.waiting_since = live.arrived_at
@@ -303,6 +306,7 @@ class Scheduler:
         if session is None:
             return [], False
         if due.timer is Timer.OVERDUE:
+            state.opportunity = state.opportunity or session.id in state.waiting
             return [], session.id in state.waiting
         if due.timer is Timer.EARLY:
             return boundary.give_up_early(state, session, t), True

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kv_events.types import NodeId
 from solver.problem import Candidate, Node, Plan, Problem
@@ -19,9 +18,11 @@ PREFIX_SHARE = 0.25
 """Share of a node's residual room that may be set aside for shared prefixes not yet on it."""
 
 
-class Signature(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Signature:
     """What must still be true of a session for its placement to be applied."""
 
+    index: int
     epoch: int
     ready: bool
 
@@ -62,7 +63,6 @@ class Solving:
         self._in_flight: Snapshot | None = None
         self._asked_at: float | None = None
         self._last_asked = float("-inf")
-        self._dirty = False
         self.records: deque[PlanRecord] = deque(maxlen=20)
 
     @property
@@ -73,20 +73,19 @@ class Solving:
     def request(self, t: float) -> list[Decision]:
         """A restart opportunity: serve the overdue, then ask for a solve unless one is in flight or too recent."""
         state = self._state
-        if not state.rooms or not (state.waiting or state.returning):
+        if not state.opportunity or not state.rooms or not (state.waiting or state.returning):
             return []
         out = overdue.serve(state, t)
         if not (state.waiting or state.returning):
             return out
         if self._asked_at is not None:
-            self._dirty = True
             return out
         earliest = self._last_asked + state.policy.solve_interval_s
         if t < earliest:
             state.timers.set(earliest, Timer.SOLVE)
             return out
         self._asked_at = self._last_asked = t
-        self._dirty = False
+        state.opportunity = False
         state.timers.set(t + state.policy.solve_timeout_s, Timer.SOLVE)
         return [*out, AskSolve()]
 
@@ -112,7 +111,7 @@ class Solving:
             id=self._next_id,
             taken_at=t,
             problem=Problem(nodes, candidates, quantum, self._seed + self._next_id),
-            signatures={s.id: Signature(s.epoch, bool(s.pending)) for s in chosen},
+            signatures={s.id: Signature(s.index, s.epoch, bool(s.pending)) for s in chosen},
             generations={str(node): room.generation for node, room in rooms.items()},
         )
         self._next_id += 1
@@ -126,6 +125,7 @@ class Solving:
         self._state.counters["solves_failed"] += 1
         self._in_flight = None
         self._asked_at = None
+        self._state.opportunity = True
         return self.request(t)
 
     def returned(self, snapshot_id: int, plan: Plan, t: float) -> list[Decision]:
@@ -167,8 +167,8 @@ class Solving:
                 plan.optimal, plan.note,
             )
         )  # fmt: skip
-        if self._dirty or refused:
-            out += self.request(t)
+        state.opportunity = state.opportunity or bool(refused)
+        out += self.request(t)
         return out
 
     def _invalid(self, snapshot: Snapshot, candidate: str, node: NodeId, t: float) -> str | None:
@@ -180,7 +180,7 @@ class Solving:
             return "session_gone"
         if candidate not in state.waiting and candidate not in state.paused:
             return "not_waiting"
-        if session.epoch != signature.epoch:
+        if (session.index, session.epoch) != (signature.index, signature.epoch):
             return "epoch"
         if not signature.ready and not state.refresh_returning(session, t):
             return "tool_state"

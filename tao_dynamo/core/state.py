@@ -19,7 +19,11 @@ from tao_dynamo.core.timers import Timer, Timers
 
 
 class State:
-    """Sessions, rooms, the waiting pool and the counters."""
+    """Sessions, rooms, the waiting pool and the counters.
+
+    ``opportunity`` is raised by whatever may let a session of the pool be placed: room freed, tool about to
+    return, a session arrived that fits somewhere, a node joined. Without one, a solve would answer as the last did.
+    """
 
     def __init__(self, policy: Policy, credit: CreditSource, readiness: ReadinessSource) -> None:
         self.policy = policy
@@ -36,6 +40,7 @@ class State:
         self.prefixes = PrefixRegistry()
         self.by_index: dict[int, Session] = {}
         self.timers = Timers()
+        self.opportunity = False
         self.counters: Counter[str] = Counter()
         self._next_index = 1
 
@@ -149,7 +154,10 @@ class State:
         if session.long_tool and not session.turns:
             own = int(own * self.policy.long_tool_factor)
         session.node = node
-        self.rooms[node].hold(session.id, own, prefix)
+        room = self.rooms[node]
+        before = room.reserved
+        room.hold(session.id, own, prefix)
+        self.opportunity = self.opportunity or room.reserved < before
 
     def growth(self, session: Session) -> int:
         """Tokens by which the session's reservation would grow if it were brought up to date."""
@@ -169,12 +177,14 @@ class State:
             return 0
         room = self.rooms.get(session.node)
         session.node = None
+        self.opportunity = True
         return room.release(session.id) if room is not None else 0
 
     def unclaim(self, session: Session) -> None:
         """Drop the room that was kept free for the session."""
         if session.claimed is not None and (room := self.rooms.get(session.claimed)) is not None:
             room.claims.pop(session.id, None)
+            self.opportunity = True
         session.claimed = None
 
     def largest_capacity(self) -> int:
@@ -216,7 +226,9 @@ class State:
             return False
         known = session.tool_seen or self.policy.candidates == "all"
         if known and (self.policy.candidates == "all" or self.ready(session, t)):
-            self.returning[session.id] = session
+            if session.id not in self.returning:
+                self.returning[session.id] = session
+                self.opportunity = True
             return True
         self.returning.pop(session.id, None)
         return False
