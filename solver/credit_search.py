@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Branch and bound on top of :mod:`solver.credit`, and what every credit optimum has in common."""
+"""Branch and bound on top of :mod:`solver.credit`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.credit import WORST, Flags, Pairs, Work, begin, credit_of, descend, make_work, repair
+from solver.credit_common import DEAD, common_pairs
 from solver.jit import compiled
 
 if TYPE_CHECKING:
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 
 DEPTH = 256
 """Open branches kept at most; one that finds no place counts as unproven."""
-CHUNK = 8
-"""Branches between two looks at the clock."""
+CHUNK_PAIRS = 1600
+"""Branches times pairs between two looks at the clock: about a millisecond."""
 ROOT_ROUNDS = 160
 ROOT_CHUNK = 16
 BRANCH_ROUNDS = 30
 """Rounds of descent at the root, between two looks at the clock, and from there in every branch."""
-
-OPEN, FIXED, DEAD = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +42,7 @@ class CreditResult:
 
 
 @compiled
-def _fault(pairs: Pairs, banned: Flags, chosen: Flags, price: Ints) -> int:
+def fault_of(pairs: Pairs, banned: Flags, chosen: Flags, price: Ints) -> int:
     """The candidate to branch on: chosen on several nodes, or priced and on none; the dearest, -1 for none."""
     found, worst = -1, -1
     for i in range(len(price)):
@@ -80,7 +79,7 @@ def _branch(
         bound = best[top].sum() + price[top].sum()
         if credit_of(pairs, bound) <= state[1]:
             continue
-        item = _fault(pairs, banned[top], chosen[top], price[top])
+        item = fault_of(pairs, banned[top], chosen[top], price[top])
         if item < 0:
             # Nothing to branch on: the choice is feasible and the bound exact.
             total, repaired = repair(pairs, chosen[top], work)
@@ -93,41 +92,80 @@ def _branch(
         if top + 1 >= len(banned):
             state[2] = max(state[2], credit_of(pairs, bound))
             continue
-        low, high = pairs.start[item], pairs.start[item + 1]
-        keep = -1
-        for k in range(low, high):
-            if not banned[top, k] and (
-                keep < 0
-                or chosen[top, k] > chosen[top, keep]
-                or (chosen[top, k] == chosen[top, keep] and pairs.worth[k] > pairs.worth[keep])
-            ):
-                keep = k
-        banned[top + 1], chosen[top + 1] = banned[top], chosen[top]
-        price[top + 1], best[top + 1] = price[top], best[top]
-        for child in range(2):
-            row = top + child
-            alive = 0
-            for k in range(low, high):
-                # First the branch that leaves `keep` out, then, to be taken next, the one that leaves only it.
-                if (k == keep) == (child == 0):
-                    banned[row, k] = 1
-                alive += 1 - banned[row, k]
-            if alive < 2:
-                price[row, item] = 0
-            _, state[1], _ = descend(
-                pairs,
-                begin(pairs, price[row]),
-                banned[row],
-                price[row],
-                best[row],
-                chosen[row],
-                held,
-                WORST,
-                state[1],
-                BRANCH_ROUNDS,
-                work,
-            )
+        state[1] = split_row(pairs, work, item, banned, chosen, price, best, top, held, state[1])
         state[0] = top + 2
+
+
+@compiled
+def split_row(
+    pairs: Pairs,
+    work: Work,
+    item: int,
+    banned: npt.NDArray[np.uint8],
+    chosen: npt.NDArray[np.uint8],
+    price: npt.NDArray[np.int64],
+    best: npt.NDArray[np.int64],
+    top: int,
+    held: Flags,
+    credit: int,
+) -> int:
+    """Branch row ``top`` on candidate ``item`` into rows ``top`` and ``top + 1``; returns the best credit known.
+
+    The first leaves its likeliest pair out, the second, to be taken next, leaves it only that.
+    """
+    low, high = pairs.start[item], pairs.start[item + 1]
+    keep = -1
+    for k in range(low, high):
+        if not banned[top, k] and (
+            keep < 0
+            or chosen[top, k] > chosen[top, keep]
+            or (chosen[top, k] == chosen[top, keep] and pairs.worth[k] > pairs.worth[keep])
+        ):
+            keep = k
+    banned[top + 1], chosen[top + 1] = banned[top], chosen[top]
+    price[top + 1], best[top + 1] = price[top], best[top]
+    for child in range(2):
+        row = top + child
+        alive = 0
+        for k in range(low, high):
+            if (k == keep) == (child == 0):
+                banned[row, k] = 1
+            alive += 1 - banned[row, k]
+        if alive < 2:
+            price[row, item] = 0
+        _, credit, _ = descend(
+            pairs,
+            begin(pairs, price[row]),
+            banned[row],
+            price[row],
+            best[row],
+            chosen[row],
+            held,
+            WORST,
+            credit,
+            BRANCH_ROUNDS,
+            work,
+        )
+    return credit
+
+
+def chunk_of(pairs: Pairs) -> int:
+    """Branches between two looks at the clock."""
+    return max(1, CHUNK_PAIRS // max(1, len(pairs.node)))
+
+
+def make_rows(
+    pairs: Pairs, banned: Flags, price: Ints
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A stack of open branches (banned, chosen, price, best); the first row starts from these."""
+    rows_banned = np.zeros((DEPTH, len(banned)), dtype=np.uint8)
+    rows_price = np.empty((DEPTH, len(price)), dtype=np.int64)
+    rows_banned[0] = banned
+    # Where one home is left there is nothing to price; a price kept would only loosen the bound.
+    alive = np.bincount(pairs.owner[banned == 0], minlength=len(price))
+    rows_price[0] = np.where(alive > 1, price, 0)
+    rows_chosen = np.zeros((DEPTH, len(banned)), dtype=np.uint8)
+    return rows_banned, rows_chosen, rows_price, np.zeros((DEPTH, len(pairs.capacity)), dtype=np.int64)
 
 
 def solve_credit(pairs: Pairs, deadline: float, known: Flags | None = None) -> CreditResult:
@@ -151,18 +189,11 @@ def solve_credit(pairs: Pairs, deadline: float, known: Flags | None = None) -> C
     bound = credit_of(pairs, worth)
     if bound <= credit or time.perf_counter() >= deadline:
         return CreditResult(held, credit * pairs.unit, max(credit, bound) * pairs.unit, price, best)
-    rows_banned = np.zeros((DEPTH, count), dtype=np.uint8)
-    rows_banned[0] = common_pairs(pairs, credit + 1, price, best) == DEAD
-    # Where one home is left there is nothing to price; a price kept would only loosen the bound.
-    alive = np.bincount(pairs.owner[rows_banned[0] == 0], minlength=len(price))
-    root_price = np.where(alive > 1, price, 0)
-    rows_chosen = np.empty((DEPTH, count), dtype=np.uint8)
-    rows_price = np.empty((DEPTH, len(price)), dtype=np.int64)
-    rows_best = np.empty((DEPTH, nodes), dtype=np.int64)
-    rows_chosen[0], rows_price[0], rows_best[0] = chosen, root_price, best
+    dead = (common_pairs(pairs, credit + 1, banned, price, best) == DEAD).astype(np.uint8)
+    rows_banned, rows_chosen, rows_price, rows_best = make_rows(pairs, dead, price)
     _, credit, _ = descend(
         pairs,
-        begin(pairs, root_price),
+        begin(pairs, rows_price[0]),
         rows_banned[0],
         rows_price[0],
         rows_best[0],
@@ -175,68 +206,10 @@ def solve_credit(pairs: Pairs, deadline: float, known: Flags | None = None) -> C
     )
     state = np.array([1, credit, 0], dtype=np.int64)
     while state[0] and time.perf_counter() < deadline:
-        _branch(pairs, work, rows_banned, rows_chosen, rows_price, rows_best, state, held, CHUNK)
+        _branch(pairs, work, rows_banned, rows_chosen, rows_price, rows_best, state, held, chunk_of(pairs))
     unproven = int(state[2])
     for row in range(int(state[0])):
         unproven = max(unproven, credit_of(pairs, int(rows_best[row].sum() + rows_price[row].sum())))
     credit = int(state[1])
     proven = max(credit, min(bound, unproven))
     return CreditResult(held, credit * pairs.unit, proven * pairs.unit, price, best)
-
-
-@compiled
-def common_pairs(pairs: Pairs, credit: int, price: Ints, best: Ints) -> Flags:
-    """What every choice of ``credit`` (units) in total agrees on, as far as the relaxation shows it.
-
-    Per pair: ``FIXED`` where leaving it out brings the bound below ``credit``, ``DEAD`` where taking it
-    does, else ``OPEN``. By one table of prefixes and one of suffixes per node: O(pairs x room).
-    """
-    status = np.zeros(len(pairs.node), np.uint8)
-    whole = best.sum() + price.sum() + pairs.slack
-    room = 0
-    most = 0
-    for n in range(len(pairs.capacity)):
-        room = max(room, pairs.capacity[n])
-        most = max(most, pairs.list_start[n + 1] - pairs.list_start[n])
-    before = np.zeros((most + 1, room + 1), np.int64)
-    after = np.zeros((2, room + 1), np.int64)
-    for n in range(len(pairs.capacity)):
-        low, high = pairs.list_start[n], pairs.list_start[n + 1]
-        size = pairs.capacity[n]
-        for j in range(high - low):
-            k = pairs.list_pair[low + j]
-            _add(before[j], before[j + 1], pairs.cost[pairs.owner[k]], pairs.worth[k] - price[pairs.owner[k]], size)
-        now = 0
-        after[0] = 0
-        for j in range(high - low - 1, -1, -1):
-            k = pairs.list_pair[low + j]
-            i = pairs.owner[k]
-            w, v = pairs.cost[i], pairs.worth[k] - price[i]
-            rest = whole - best[n]
-            if (rest + _best_of_two(before[j], after[now], size)) // pairs.scale < credit:
-                status[k] = FIXED
-            elif (rest + _best_of_two(before[j], after[now], size - w) + v) // pairs.scale < credit:
-                status[k] = DEAD
-            _add(after[now], after[1 - now], w, v, size)
-            now = 1 - now
-    return status
-
-
-@compiled
-def _add(old: Ints, new: Ints, w: int, v: int, size: int) -> None:
-    """One layer of a knapsack with ``size`` quanta of room: ``new`` is ``old`` with a candidate more."""
-    w = min(w, size + 1)
-    new[:w] = old[:w]
-    source, kept, target = old[: size + 1 - w], old[w : size + 1], new[w : size + 1]
-    for c in range(size + 1 - w):
-        target[c] = max(kept[c], source[c] + v)
-
-
-@compiled
-def _best_of_two(one: Ints, other: Ints, size: int) -> int:
-    """The best way to divide ``size`` quanta between two knapsacks."""
-    best = 0
-    flipped = other[: size + 1][::-1]
-    for c in range(size + 1):
-        best = max(best, one[c] + flipped[c])
-    return best

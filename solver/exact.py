@@ -17,24 +17,30 @@ import numpy as np
 
 from solver import bfd
 from solver.credit import Pairs, make_pairs
-from solver.credit_search import DEAD, FIXED, OPEN, CreditResult, common_pairs, solve_credit
+from solver.credit_agree import agreed_pairs
+from solver.credit_common import DEAD, FIXED, OPEN
+from solver.credit_search import CreditResult, solve_credit
 from solver.fill import even_out
 from solver.leftover import fill
 from solver.packing import Packing
 from solver.planning import make_plan, triplet
 from solver.problem import Plan, Problem, Value
-from solver.residue import Residue, load, make_residue, solve_residue
+from solver.residue import Residue, load, make_residue, solve_ready, solve_residue
 from solver.rounding import Ints, Rounded, round_problem, trivial_bound, value_of
 from solver.tree_search import TreeSearch
 
 CREDIT_SHARE = 0.75
 """Share of the budget after which the credit must do with a bound."""
+SWEEP_SHARE = 0.5
+"""Share of what is left then for what all credit optima agree on."""
 RESIDUE_SHARE = 0.5
 """Share of what is left then that the residue's prices may take."""
 FIRST_CHUNKS = 2
 """Chunks of the tree search before the prices: most small residues are done by then."""
 LAST_CHUNKS = 1 << 20
 BALANCE_ROUNDS = 4
+MANY = 1 << 61
+"""More than any footprint: where only footprints count, no item is ready."""
 
 
 def solve(problem: Problem, budget_ms: float = 50.0) -> Plan:
@@ -73,15 +79,18 @@ def _complete(rounded: Rounded, pairs: Pairs, found: CreditResult, deadline: flo
     worth = rounded.ready << packing.footprint_bits | rounded.footprint
     status = np.where(found.held, FIXED, DEAD).astype(np.uint8)
     residue = make_residue(rounded, pairs, status, found.credit, worth, packing)
-    filling = fill(rounded.cost[residue.items], worth[residue.items], residue.rooms)
+    filling = fill(rounded.cost[residue.items], worth[residue.items], residue.rooms, 1 << packing.footprint_bits)
     at = residue.at.copy()
     at[residue.items] = filling.at
     if found.bound == found.credit:
-        status = common_pairs(pairs, found.credit // pairs.unit, found.price, found.best)
+        now = time.perf_counter()
+        status = agreed_pairs(pairs, found, now + SWEEP_SHARE * (deadline - now))
         status[rounded.cost[pairs.owner] == 0] = FIXED
         if (status == OPEN).any():
             residue = make_residue(rounded, pairs, status, found.credit, worth, packing)
-            filling = fill(rounded.cost[residue.items], worth[residue.items], residue.rooms)
+            filling = fill(
+                rounded.cost[residue.items], worth[residue.items], residue.rooms, 1 << packing.footprint_bits
+            )
     rest = packing.unpack(0, int(worth[residue.at >= 0].sum()) + filling.bound)
     bound = Value(found.credit, rest.ready, rest.footprint)
     if found.bound > found.credit or triplet(value_of(rounded, at)) == triplet(bound):
@@ -94,20 +103,52 @@ def _refine(residue: Residue, price: Ints, at: Ints, bound: Value, deadline: flo
     rounded = residue.rounded
     tree = TreeSearch(residue, price, at)
     tree.run(deadline, FIRST_CHUNKS)
-    if not tree.proven:
+    for step in (_more_ready, _all_at_once):
+        if tree.proven or triplet(value_of(rounded, tree.best)) == triplet(bound):
+            break
         now = time.perf_counter()
-        answer = solve_residue(residue, tree.best, now + RESIDUE_SHARE * (deadline - now))
-        if answer is not None:
-            better, added = answer
-            fixed = value_of(rounded, residue.at)
-            whole = (fixed.credit + added.credit, fixed.ready + added.ready, fixed.footprint + added.footprint)
-            bound = min(bound, Value(*whole), key=triplet)
-            if triplet(value_of(rounded, better)) > triplet(value_of(rounded, tree.best)):
-                tree.improve(better)
-        if triplet(value_of(rounded, tree.best)) < triplet(bound):
-            tree.run(deadline, LAST_CHUNKS)
+        better, limit = step(residue, tree.best, bound, now + RESIDUE_SHARE * (deadline - now))
+        bound = min(bound, limit, key=triplet)
+        if triplet(value_of(rounded, better)) > triplet(value_of(rounded, tree.best)):
+            tree.improve(better)
+    if triplet(value_of(rounded, tree.best)) < triplet(bound):
+        tree.run(deadline, LAST_CHUNKS)
     value = value_of(rounded, tree.best)
     return tree.best, value if tree.proven else bound
+
+
+def _more_ready(residue: Residue, at: Ints, bound: Value, deadline: float) -> tuple[Ints, Value]:
+    """Readiness alone, where ``bound`` allows more of it than ``at`` has; a plan and a bound."""
+    rounded = residue.rounded
+    value, fixed = value_of(rounded, at), value_of(rounded, residue.at)
+    if value.ready == bound.ready:
+        return at, bound
+    answer = solve_ready(residue, at, bound.ready - fixed.ready, deadline)
+    if answer is None:
+        return at, bound
+    better, most = answer
+    if fixed.ready + most < bound.ready:
+        cost = rounded.cost[residue.items]
+        heaviest = fill(cost, rounded.footprint[residue.items], residue.rooms, MANY).bound
+        bound = Value(bound.credit, fixed.ready + most, fixed.footprint + heaviest)
+    if residue.tied:
+        # What was found may lack the credit; the bound holds, since it leaves the credit out of account.
+        return at, bound
+    rooms = rounded.capacity - load(rounded, better)
+    left = residue.items[better[residue.items] < 0]
+    filling = fill(rounded.cost[left], residue.worth[left], rooms, 1 << residue.packing.footprint_bits)
+    better[left] = filling.at
+    return better, bound
+
+
+def _all_at_once(residue: Residue, at: Ints, bound: Value, deadline: float) -> tuple[Ints, Value]:
+    """Credit, readiness and footprint of the residue by prices on the packed value; a plan and a bound."""
+    answer = solve_residue(residue, at, deadline)
+    if answer is None:
+        return at, bound
+    better, added = answer
+    fixed = value_of(residue.rounded, residue.at)
+    return better, Value(fixed.credit + added.credit, fixed.ready + added.ready, fixed.footprint + added.footprint)
 
 
 def _balance(rounded: Rounded, at: Ints) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solver.fill import holdable, insert, split, surrogate, traced
+from solver.fill import Flags, holdable, insert, split, surrogate, traced
 
 if TYPE_CHECKING:
     from solver.rounding import Ints
@@ -26,8 +26,11 @@ class Filling:
     bound: int
 
 
-def fill(cost: Ints, worth: Ints, rooms: Ints) -> Filling:
-    """Fill ``rooms[M]`` (quanta) from items of ``cost[J] >= 1`` and packed ``worth[J] >= 0``."""
+def fill(cost: Ints, worth: Ints, rooms: Ints, one_ready: int) -> Filling:
+    """Fill ``rooms[M]`` (quanta) from items of ``cost[J] >= 1`` and packed ``worth[J] >= 0``.
+
+    ``one_ready`` is the packed worth of readiness alone: an item is ready where its worth is at least that.
+    """
     at = np.full(len(cost), -1, dtype=np.int64)
     widest = int(rooms.max(initial=0))
     items = np.flatnonzero(cost <= widest)
@@ -39,29 +42,46 @@ def fill(cost: Ints, worth: Ints, rooms: Ints) -> Filling:
     usable = holdable(weight, widest)[rooms]
     room = int(min(usable.sum(), weight.sum()))
     by_gain = np.lexsort((np.arange(len(items)), weight, -gain))
-    order = np.argsort(usable, kind="stable")
     if len(items) * room > MAX_CELLS:
-        bound = linear_bound(weight, gain, room)
-        near = np.full(len(items), -1, dtype=np.int64)
-        insert(weight, by_gain, rooms.copy(), near)
-        at[items] = near
-        return Filling(at, int(gain[near >= 0].sum()), bound)
+        at[items] = near = _packed(weight, rooms, usable, by_gain, np.zeros(len(items), dtype=np.uint8))[1]
+        return Filling(at, int(gain[near >= 0].sum()), linear_bound(weight, gain, room))
     best, decision = surrogate(weight, gain, room)
     bound = int(best[room])
     top, chosen = -1, at[items]
     slack = 0
     while True:
-        missing, near = split(weight, traced(weight, decision, room - slack), usable, order)
-        left = rooms - np.bincount(near[near >= 0], weight[near >= 0], len(rooms)).astype(np.int64)
-        insert(weight, by_gain, left, near)
+        missing, near = _packed(weight, rooms, usable, by_gain, traced(weight, decision, room - slack))
         total = int(gain[near >= 0].sum())
         if total > top:
             top, chosen = total, near
         slack = max(1, 2 * slack)
         if not missing or slack > room or int(best[room - slack]) <= top:
             break
+    # More ready ones: whatever number can be placed, the smallest ones of that number can.
+    low, high = top // one_ready, bound // one_ready
+    smallest = np.flatnonzero(gain >= one_ready)[::-1]
+    while low < high:
+        middle = (low + high + 1) // 2
+        take = np.zeros(len(items), dtype=np.uint8)
+        take[smallest[:middle]] = 1
+        missing, near = _packed(weight, rooms, usable, by_gain, take)
+        total = int(gain[near >= 0].sum())
+        if total > top:
+            top, chosen = total, near
+        low, high = (low, middle - 1) if missing else (middle, high)
     at[items] = chosen
     return Filling(at, top, bound)
+
+
+def _packed(weight: Ints, rooms: Ints, usable: Ints, by_gain: Ints, take: Flags) -> tuple[int, Ints]:
+    """Split the taken items over the rooms, insert what else fits.
+
+    Returns how many of the taken stayed out, and where all are.
+    """
+    missing, near = split(weight, take, usable, np.argsort(usable, kind="stable"))
+    left = rooms - np.bincount(near[near >= 0], weight[near >= 0], len(rooms)).astype(np.int64)
+    insert(weight, by_gain, left, near)
+    return int((near[take == 1] < 0).sum()) if missing else 0, near
 
 
 def linear_bound(cost: Ints, worth: Ints, room: int) -> int:

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.credit import Flags, Pairs, starts
-from solver.credit_search import DEAD, FIXED, OPEN, solve_credit
+from solver.credit_common import DEAD, FIXED, OPEN
+from solver.credit_search import solve_credit
 from solver.packing import Packing
 from solver.problem import Value
 from solver.rounding import Ints, Rounded
 
 MAX_CELLS = 400_000
 """Pairs times their node's room that one round of prices may go through."""
+PRICE_STEPS = 1 << 20
+"""Into how many steps a price divides a candidate that counts 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +68,46 @@ def load(rounded: Rounded, at: Ints) -> Ints:
     return np.bincount(at[placed], rounded.cost[placed], len(rounded.capacity)).astype(np.int64)
 
 
+def solve_ready(residue: Residue, incumbent: Ints, most: int, deadline: float) -> tuple[Ints, int] | None:
+    """How many ready items fit, whatever the open credit: the items placed so, and a bound on their number.
+
+    Whatever number can be placed, the smallest ones of that number can; so only the ``most`` smallest, of
+    which no more are known to fit, take part, and each counts 1. None where the residue is too large.
+    """
+    rounded = residue.rounded
+    ready = residue.items[rounded.ready[residue.items] == 1]
+    ready = ready[np.argsort(rounded.cost[ready], kind="stable")][:most]
+    fits = rounded.cost[ready][:, None] <= residue.rooms[None, :]
+    if int((fits * residue.rooms).sum()) > MAX_CELLS:
+        return None
+    item, node = (index.copy() for index in np.nonzero(fits))
+    one = np.ones(len(item), dtype=np.int64)
+    pairs = _pairs(item, node, rounded.cost[ready], residue.rooms, one, PRICE_STEPS)
+    found = solve_credit(pairs, deadline, (incumbent[ready[item]] == node).astype(np.uint8))
+    at = residue.at.copy()
+    taken = found.held == 1
+    at[ready[item[taken]]] = node[taken]
+    return at, found.bound
+
+
+def _pairs(item: Ints, node: Ints, cost: Ints, rooms: Ints, gain: Ints, scale: int) -> Pairs:
+    """Pairs sorted by item, as :mod:`solver.credit` takes them."""
+    return Pairs(
+        starts(item, len(cost)),
+        item,
+        node,
+        gain,
+        gain * scale,
+        cost,
+        rooms,
+        starts(node, len(rooms)),
+        np.argsort(node, kind="stable"),
+        scale,
+        0,
+        1,
+    )
+
+
 def solve_residue(residue: Residue, incumbent: Ints, deadline: float) -> tuple[Ints, Value] | None:
     """The best assignment found from ``incumbent[N]`` on, and a bound on what the items add.
 
@@ -86,21 +129,7 @@ def solve_residue(residue: Residue, incumbent: Ints, deadline: float) -> tuple[I
     low = ready << packing.footprint_bits | footprint
     worth = credit[item, node] << packing.credit_shift | low[item]
     held = (incumbent[items[item]] == node).astype(np.uint8)
-    order = np.argsort(node, kind="stable")
-    pairs = Pairs(
-        starts(item, len(items)),
-        item,
-        node,
-        worth,
-        worth,
-        cost,
-        residue.rooms,
-        starts(node, len(residue.rooms)),
-        order,
-        1,
-        0,
-        1,
-    )
+    pairs = _pairs(item, node, cost, residue.rooms, worth, 1)
     found = solve_credit(pairs, deadline, held)
     better = residue.at.copy()
     taken = found.held == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solver.credit_search import OPEN
+from solver.credit_common import OPEN
 from solver.tree import (
     BARRED,
     BEST,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from solver.residue import Residue
     from solver.rounding import Ints
 
-MAX_CELLS = 4_000_000
+MAX_CELLS = 2_000_000
 """Cells of the search's tables at most; a larger residue keeps the plan and the bound it has."""
 STEPS = 4096
 """Steps between two looks at the clock."""

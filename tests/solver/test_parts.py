@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of `exact`: relaxation, repair, knapsacks, splitting and the search, each against plain code."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+
+from solver.credit import WORST, Flags, begin, credit_of, descend, make_pairs, make_work, repair
+from solver.credit_agree import agreed_pairs
+from solver.credit_common import DEAD, FIXED
+from solver.credit_search import solve_credit
+from solver.fill import even_out, holdable, split, surrogate, traced
+from solver.leftover import fill, linear_bound
+from solver.rounding import round_problem
+from tests.solver.instances import brute_force, medium, small
+
+KINDS = ("plain", "ties", "many-homes", "wide")
+
+
+def ints(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_relaxation_bounds_the_credit_at_any_prices(kind: str) -> None:
+    for seed in range(60):
+        problem = small(kind, seed)
+        pairs = make_pairs(round_problem(problem))
+        best = brute_force(problem)[0]
+        rng = random.Random(seed)
+        for rounds in (1, 2, 9):
+            price = ints([rng.randrange(0, 40 * pairs.scale) for _ in pairs.cost])
+            state: list[Flags] = [np.zeros(len(pairs.node), dtype=np.uint8) for _ in range(3)]
+            optima = np.zeros(len(pairs.capacity), dtype=np.int64)
+            bound, credit, _ = descend(
+                pairs, begin(pairs, price), *state[:1], price, optima, *state[1:], WORST, 0, rounds, make_work(pairs)
+            )
+            assert credit * pairs.unit <= best <= credit_of(pairs, bound) * pairs.unit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_repair_is_feasible(kind: str) -> None:
+    for seed in range(60):
+        pairs = make_pairs(round_problem(small(kind, seed)))
+        rng = np.random.default_rng(seed)
+        # Any choice that keeps each node's room, doubles and all.
+        chosen = np.zeros(len(pairs.node), dtype=np.uint8)
+        room = pairs.capacity.copy()
+        for k in rng.permutation(len(pairs.node)).tolist():
+            if pairs.cost[pairs.owner[k]] <= room[pairs.node[k]]:
+                chosen[k] = 1
+                room[pairs.node[k]] -= pairs.cost[pairs.owner[k]]
+        credit, held = repair(pairs, chosen, make_work(pairs))
+        taken = held == 1
+        assert credit == pairs.credit[taken].sum()
+        assert len(np.unique(pairs.owner[taken])) == taken.sum()
+        used = np.bincount(pairs.node[taken], pairs.cost[pairs.owner[taken]], len(pairs.capacity))
+        assert (used <= pairs.capacity).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_credit_is_the_optimum_and_common_pairs_are_common(kind: str) -> None:
+    """Every choice of pairs with the greatest credit holds all fixed and no dead ones (all choices tried)."""
+    tried = 0
+    for seed in range(150):
+        rounded = round_problem(small(kind, seed))
+        pairs = make_pairs(rounded)
+        if not 0 < len(pairs.node) <= 10:
+            continue
+        best, choices = 0, [np.zeros(len(pairs.node), dtype=bool)]
+        for bits in itertools.product((False, True), repeat=len(pairs.node)):
+            taken = np.array(bits)
+            used = np.bincount(pairs.node[taken], pairs.cost[pairs.owner[taken]], len(pairs.capacity))
+            if (used > pairs.capacity).any() or len(set(pairs.owner[taken].tolist())) < taken.sum():
+                continue
+            credit = int(pairs.credit[taken].sum())
+            if credit >= best:
+                choices = [*choices, taken] if credit == best else [taken]
+                best = credit
+        found = solve_credit(pairs, math.inf)
+        assert found.credit == found.bound == best * pairs.unit
+        status = agreed_pairs(pairs, found, math.inf)
+        for taken in choices:
+            if pairs.credit[taken].sum() == best:
+                assert taken[status == FIXED].all()
+                assert not taken[status == DEAD].any()
+        tried += 1
+    assert tried > 40
+
+
+def test_surrogate_and_trace_against_all_subsets() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        cost = ints([rng.randint(1, 9) for _ in range(8)])
+        worth = ints([rng.randint(0, 20) for _ in range(8)])
+        room = rng.randint(0, 25)
+        best, decision = surrogate(cost, worth, room)
+        for limit in range(room + 1):
+            subsets = [s for s in itertools.product((0, 1), repeat=8) if (cost * ints(list(s))).sum() <= limit]
+            assert best[limit] == max(int((worth * ints(list(s))).sum()) for s in subsets)
+            take = traced(cost, decision, limit)
+            assert (cost * take).sum() <= limit
+            assert (worth * take).sum() == best[limit]
+        table = holdable(cost, room)
+        sums = {int((cost * ints(list(s))).sum()) for s in itertools.product((0, 1), repeat=8)}
+        assert table.tolist() == [max(s for s in sums if s <= r) for r in range(room + 1)]
+        assert linear_bound(cost, worth, room) >= best[room]
+        assert linear_bound(cost, worth, 1000) == worth.sum()
+
+
+def test_split_fills_rooms_to_the_last_quantum() -> None:
+    rng = random.Random(4)
+    cost = ints(sorted((rng.randint(3, 40) for _ in range(120)), reverse=True))
+    total = int(cost.sum())
+    rooms = ints([total // 8] * 7 + [total - total // 8 * 7])
+    missing, at = split(cost, np.ones(120, dtype=np.uint8), rooms, ints(list(range(8))))
+    assert missing == 0
+    assert np.bincount(at, cost).tolist() == rooms.tolist()
+
+
+def test_filling_is_feasible_and_bounded() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        cost = ints([rng.randint(1, 30) for _ in range(40)])
+        worth = ints([rng.randint(0, 99) for _ in range(40)])
+        rooms = ints([rng.randint(0, 60) for _ in range(5)])
+        filling = fill(cost, worth, rooms, 50)
+        placed = filling.at >= 0
+        assert (np.bincount(filling.at[placed], cost[placed], 5) <= rooms).all()
+        assert worth[placed].sum() == filling.worth <= filling.bound
+
+
+def test_evening_out_keeps_the_value_and_lowers_the_squares() -> None:
+    for seed in range(30):
+        problem = medium(40, 4, "ties", seed)
+        rounded = round_problem(problem)
+        at = np.where(np.arange(40) < 12, 0, -1)
+        at[rounded.cost[:40].cumsum() > rounded.capacity[0]] = -1
+        rooms = rounded.capacity.copy()
+        rooms[0] -= rounded.cost[at == 0].sum()
+        before, value = int((rooms**2).sum()), rounded_value(rounded, at)
+        even_out(rounded.cost, rounded.home_start, rounded.home_node, rounded.home_credit, rooms, at, 4)
+        assert rounded_value(rounded, at) == value
+        assert (rooms >= 0).all()
+        assert int((rooms**2).sum()) <= before
+        assert len(set(at[at >= 0].tolist())) > 1
+
+
+def rounded_value(rounded: object, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> object:
+    from solver.rounding import Rounded, value_of
+
+    assert isinstance(rounded, Rounded)
+    return value_of(rounded, at)
