@@ -30,4 +30,18 @@ def samples() -> list[Problem]:
     large = tuple(
         Candidate(c.id, c.cost, c.ready, c.footprint << 32, {n: v << 36 for n, v in c.credit.items()}) for c in crowded
     )
-    return [Problem(nodes, crowded, 1), Problem(nodes, large, 1)]
+    return [Problem(nodes, crowded, 1), Problem(nodes, large, 1), _gap()]
+
+
+def _gap() -> Problem:
+    """Prices alone leave a gap here: the credit is branched for, and its optima are gone through."""
+    rows = (
+        (5, True, 11, {"a": 21, "b": 27}),
+        (2, False, 5, {"a": 3, "b": 22}),
+        (5, False, 15, {"a": 8}),
+        (2, True, 5, {"a": 22, "b": 28}),
+        (4, False, 2, {"a": 25}),
+        (4, True, 2, {}),
+    )
+    candidates = tuple(Candidate(f"s{k}", *row) for k, row in enumerate(rows))
+    return Problem((Node("a", 7), Node("b", 5)), candidates, 1)
