@@ -69,6 +69,8 @@ def _probed(pairs: Pairs, found: CreditResult, status: Flags, deadline: float) -
     Forced: the candidate's other pairs are barred and its price so low that its node takes it; a bound
     below the credit then says that no choice of that credit does so.
     """
+    if not (status == OPEN).any():
+        return status
     credit = found.credit // pairs.unit
     work = make_work(pairs)
     barred = (status == DEAD).astype(np.uint8)

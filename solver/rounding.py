@@ -68,14 +68,13 @@ def seeded_order(ids: Sequence[str], seed: int) -> list[int]:
 
     The hash is splitmix64's finaliser over the id's CRC-32.
     """
-    with np.errstate(over="ignore"):
-        key = np.array([zlib.crc32(name.encode()) for name in ids], dtype=np.uint64)
-        key += np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        key ^= key >> np.uint64(31)
-    keys = key.tolist()
-    return sorted(range(len(ids)), key=lambda k: (keys[k], ids[k]))
+    key = np.array([zlib.crc32(name.encode()) for name in ids], dtype=np.uint64)
+    key += np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    key ^= key >> np.uint64(31)
+    keyed = sorted(zip(key.tolist(), ids, range(len(ids)), strict=True))
+    return [k for _, _, k in keyed]
 
 
 def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
@@ -89,11 +88,13 @@ def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
     cost = [-(-candidate.cost // unit) for candidate in candidates]
     start, home_node, home_credit, home_owner = [0], [], [], []
     for i, (candidate, quanta) in enumerate(zip(candidates, cost, strict=True)):
-        homes = [(-c, index[n]) for n, c in candidate.credit.items() if c > 0 and quanta <= capacity[index[n]]]
-        homes.sort()
-        home_node += [n for _, n in homes]
-        home_credit += [-c for c, _ in homes]
-        home_owner += [i] * len(homes)
+        if candidate.credit:
+            homes = [(-c, index[n]) for n, c in candidate.credit.items() if c > 0 and quanta <= capacity[index[n]]]
+            homes.sort()
+            for c, n in homes:
+                home_node.append(n)
+                home_credit.append(-c)
+                home_owner.append(i)
         start.append(len(home_node))
     real = sum(node.capacity for node in nodes)
     lost = real - sum(capacity) * unit + sum(cost) * unit - sum(c.cost for c in candidates)

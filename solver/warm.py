@@ -35,7 +35,7 @@ def samples() -> list[Problem]:
 
 def _gap() -> Problem:
     """Prices alone leave a gap here: the credit is branched for, and its optima are gone through."""
-    rows = (
+    rows: tuple[tuple[int, bool, int, dict[str, int]], ...] = (
         (5, True, 11, {"a": 21, "b": 27}),
         (2, False, 5, {"a": 3, "b": 22}),
         (5, False, 15, {"a": 8}),
