@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 TAIL_BYTES = 2048
 _RESET = 0.3
+# Every bar that is known here has one of these.
+_SIGNS = (b"%", b"/", b":")
 
 
 class Progress(NamedTuple):
@@ -70,7 +72,7 @@ class BarReader:
     def feed(self, data: bytes) -> Progress | None:
         """Take what was just printed; what its newest bar says, or None where there is none."""
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-        if b"%" not in self._tail and b"/" not in self._tail:
+        if not any(sign in self._tail for sign in _SIGNS):
             return None
         progress = parse(self._tail)
         if progress is None:
@@ -86,7 +88,7 @@ def parse(data: bytes) -> Progress | None:
     """The newest bar in ``data``, read line by line from its end; None where there is none."""
     text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
     for line in reversed(re.split(r"[\r\n]+", text)):
-        if line.strip() and ("%" in line or "/" in line):
+        if any(sign in line for sign in "%/:"):
             for pattern in _PATTERNS:
                 match = pattern.search(line)
                 if match is not None:

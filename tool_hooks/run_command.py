@@ -87,12 +87,15 @@ def _is_open(fd: int) -> bool:
 
 
 def _on_own_terminal() -> bool:
-    """Whether all three streams are one terminal, and we are in its foreground."""
+    """Whether all three streams are one terminal, we are in its foreground, and keys typed ahead would not be lost."""
     try:
-        same = os.ttyname(0) == os.ttyname(1) == os.ttyname(2)
-        return same and os.tcgetpgrp(0) == os.getpgrp()
+        if not (os.ttyname(0) == os.ttyname(1) == os.ttyname(2) and os.tcgetpgrp(0) == os.getpgrp()):
+            return False
     except OSError:
         return False
+    from tool_hooks.run_terminal import gives_keys_back
+
+    return gives_keys_back()
 
 
 def _run_with_pumps(command: Sequence[str], signals: SignalWatch, reporter: Reporter, tell: Teller | None) -> int:

@@ -18,6 +18,7 @@ import struct
 import termios
 import tty
 from collections.abc import Sequence
+from pathlib import Path
 
 from tool_hooks.pump import Flow, Pump, Teller, wait
 from tool_hooks.reporter import Reporter
@@ -26,6 +27,16 @@ from tool_hooks.signal_watch import SignalWatch
 _MESSAGE = struct.Struct("=ci")
 _QUIET_MS = 30
 _STDIN_CHUNK = 4096
+_KEYS_KEPT = 4096
+_TIOCSTI_SWITCH = Path("/proc/sys/dev/tty/legacy_tiocsti")
+
+
+def gives_keys_back() -> bool:
+    """Whether keys typed ahead while a command runs can be handed to the shell afterwards (TIOCSTI)."""
+    try:
+        return _TIOCSTI_SWITCH.read_text().strip() == "1" or os.geteuid() == 0
+    except OSError:  # before Linux 6.2 there was no switch, and it was allowed
+        return True
 
 
 def run_in_terminal(command: Sequence[str], signals: SignalWatch, reporter: Reporter, tell: Teller) -> int:
@@ -49,8 +60,9 @@ class _Terminal:
                 os.close(fd)
             reporter.leave()
             _monitor(command, signals, slave, status_end, self._life)
-        for fd in (slave, status_end, self._life):
+        for fd in (status_end, self._life):
             os.close(fd)
+        self._slave = slave
         self._lifeline = life_end
         os.set_blocking(self._master, False)
         self._command = 0
@@ -69,13 +81,15 @@ class _Terminal:
                 ready = wait([self._pump], fds)
                 if self._status in ready:
                     status = self._hear()
+                    if status is not None:
+                        break
                 for number in self._signals.take() if self._signals.fd in ready else ():
                     self._pass_on(number)
                 if 0 in ready:
                     self._read_keys()
                 self._send_keys()
-                self._pump.run(ready, anyway=status is not None)
-                self._reads_keys = self._reads_keys and not self._pump.ended
+                self._pump.run(ready)
+            self._give_keys_back()
             self._drain()
             return status
         finally:
@@ -136,6 +150,23 @@ class _Terminal:
                 select.select([], [self._master], [], 0.01)
             except OSError:
                 self._typed = b""
+
+    def _give_keys_back(self) -> None:
+        """Keys that the command left unread are the shell's: type them again, while nothing echoes them."""
+        with contextlib.suppress(OSError, termios.error):
+            mode = termios.tcgetattr(self._slave)
+            tty.setraw(self._slave, termios.TCSANOW)
+            os.set_blocking(self._slave, False)
+            unread = b""
+            with contextlib.suppress(BlockingIOError):
+                unread = os.read(self._slave, _KEYS_KEPT)
+            termios.tcsetattr(self._slave, termios.TCSANOW, mode)
+            keys = unread + self._typed
+            if self._before[0] & termios.ICRNL:
+                keys = keys.replace(b"\r", b"\n")
+            for key in keys:
+                fcntl.ioctl(0, termios.TIOCSTI, bytes([key]))
+        os.close(self._slave)
 
     def _drain(self) -> None:
         """What was printed last may still be on its way through the kernel when the command is gone."""
