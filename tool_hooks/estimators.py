@@ -18,6 +18,8 @@ Source = Literal["progress", "declared", "timeout", "sleep", "history", "global"
 
 DEFAULT_S = 5.0
 DELTA = 0.2
+_MAX_STEPS = 64
+"""Doublings, and halvings, of a search: more than any duration needs, so that no input can keep it busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +175,15 @@ class ConditionalEstimator:
         levels, source, longest_s = self._levels(call, elapsed_s)
         low, target = elapsed_s, self._beyond * self._survival(levels, elapsed_s)
         step = 0.25
-        while self._survival(levels, low + step) > target:
+        for _ in range(_MAX_STEPS):
+            if self._survival(levels, low + step) <= target:
+                break
             low += step
             step *= 2.0
         high = low + step
-        while high - low > 0.002 * max(1.0, low - elapsed_s):
+        for _ in range(_MAX_STEPS):
+            if high - low <= 0.002 * max(1.0, low - elapsed_s):
+                break
             middle = 0.5 * (low + high)
             if self._survival(levels, middle) > target:
                 low = middle

@@ -7,7 +7,6 @@ accepted in any order, any number of times; what makes no sense is counted and d
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Literal
 from tool_hooks.estimators import CallFacts, ConditionalEstimator, Estimator, PaperEstimator, Source
 from tool_hooks.probes import next_probe_change, probe_open
 from tool_hooks.progress import Progress
-from tool_hooks.shell_sleep import sleep_plan
+from tool_hooks.shell_sleep import SleepPlan, sleep_plan
 from tool_hooks.tool_key import key_for
 
 Mode = Literal["default", "paper"]
@@ -25,6 +24,8 @@ MODES: tuple[Mode, ...] = ("default", "paper")
 HORIZON_S = 1.0
 REFRESH_S = 30.0
 EXPIRE_S = 900.0
+MAX_S = 30 * 86_400.0
+"""No tool runs for longer than 30 days: what claims to is nonsense, and is ignored."""
 MIN_TIMER_S = 0.05
 """No timer is set closer than this, so that rounding cannot make a caller spin."""
 _KEPT_ENDS = 32
@@ -160,7 +161,7 @@ class Predictor:
 
         Args:
             key: the tool key; None takes it from ``command``.
-            declared_s: how long the caller says it will last; a value that is not finite or below 0 is ignored.
+            declared_s: how long the caller says it will last; a value below 0 or above 30 days is ignored.
             timeout_s: when the harness will cut it off; likewise.
             command: the shell command line, for its key and its sleeps.
             tenant: whose history to use and to teach.
@@ -172,7 +173,7 @@ class Predictor:
             tenant or "",
             _usable(declared_s),
             _usable(timeout_s),
-            sleep_plan(command) if command else None,
+            _usable_sleep(command),
         )
         end = session.ends.get(call_id)
         if end is not None and t - end.t <= self._reorder_s:
@@ -219,7 +220,8 @@ class Predictor:
         call = session.calls.pop(call_id, None)
         if call is not None:
             self._counters["ended"] += 1
-            self._estimator.learn(call.facts, max(0.0, t - call.started_at) if duration_s is None else duration_s)
+            own_s = min(max(0.0, t - call.started_at), MAX_S)
+            self._estimator.learn(call.facts, own_s if duration_s is None else duration_s)
             self._close(session, call_id, _End(t))
             return
         end = session.ends.get(call_id)
@@ -366,4 +368,9 @@ class Predictor:
 
 
 def _usable(value: float | None) -> float | None:
-    return value if value is not None and 0.0 <= value < math.inf else None
+    return value if value is not None and 0.0 <= value <= MAX_S else None
+
+
+def _usable_sleep(command: str | None) -> SleepPlan | None:
+    plan = sleep_plan(command) if command else None
+    return plan if plan is not None and plan.seconds <= MAX_S else None

@@ -141,7 +141,7 @@ def test_done_but_not_returned_is_ready_then_probed() -> None:
     assert predictor.ready("s", 6.5)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0, 1.7e308, 1e9])
 def test_values_that_make_no_sense_are_ignored(bad: float) -> None:
     predictor = Predictor()
     predictor.started("s", "c", "k", 0.0, declared_s=bad, timeout_s=bad)
@@ -154,6 +154,21 @@ def test_values_that_make_no_sense_are_ignored(bad: float) -> None:
     remaining = predictor.remaining("s", 5.0)
     assert remaining is not None
     assert remaining.seconds < 6.0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_number_keeps_the_predictor_busy(mode: Mode) -> None:
+    predictor = Predictor(mode)
+    numbers = (0.0, 1e-300, 2_592_000.0, 1e15, 1.7e308)
+    for i, number in enumerate(numbers):
+        predictor.started("s", str(i), "k", 0.0, declared_s=number, command=f"sleep {number}d")
+        predictor.progressed("s", str(i), number, remaining_s=number)
+        predictor.ended("s", str(i), number, duration_s=number)
+    predictor.started("s", "c", "k", 0.0, command="sleep 99999999d; sleep 1e200")
+    for t in numbers:
+        remaining = predictor.remaining("s", t)
+        assert remaining is not None
+        assert 0.0 <= remaining.seconds < math.inf
 
 
 def test_only_the_receivers_clock_and_the_hosts_durations_count() -> None:
