@@ -204,7 +204,8 @@ class Planner:
         with self._state:
             self._fallbacks[reason] += 1
         plan = solve_here(problem, method="bfd")
-        return replace(plan, note=f"best-fit decreasing: planner {reason.replace('_', ' ')}")
+        why = f"best-fit decreasing: planner {reason.replace('_', ' ')}"
+        return replace(plan, note=f"{why}; {plan.note}" if plan.note else why)
 
     def _drop(self, link: PlannerLink) -> None:
         """Take a broken process out of use; the supervisor replaces it."""

@@ -50,6 +50,10 @@ def same_as_bfd(plan: Plan, given: Problem) -> bool:
     return (plan.placements, plan.value, plan.bound) == (want.placements, want.value, want.bound)
 
 
+def greedy(plan: Plan) -> bool:
+    return "best-fit decreasing: planner" in plan.note
+
+
 def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not true():
@@ -136,7 +140,7 @@ def test_the_greedy_plan_comes_at_twice_the_budget(planner: Planner) -> None:
     assert 0.39 < time.monotonic() - began < 1.0
     # Past its budget but not past twice of it: late, and taken.
     planner.start(wait_s=20)
-    assert planner.solve(problem("slow:0.6"), budget_ms=500).note == ""
+    assert not greedy(planner.solve(problem("slow:0.6"), budget_ms=500))
 
 
 @pytest.mark.parametrize(("word", "reason"), [("raise", "failed")])
@@ -179,7 +183,7 @@ def test_the_process_ignores_ctrl_c_and_loads_no_dynamo(planner: Planner) -> Non
     planner.solve(problem("interrupt"), budget_ms=5_000)
     assert first is not None
     os.kill(first, signal.SIGINT)
-    assert planner.solve(problem("dynamo"), budget_ms=5_000).note == ""
+    assert not greedy(planner.solve(problem("dynamo"), budget_ms=5_000))
     assert planner.pid == first
 
 
@@ -205,8 +209,8 @@ def test_callers_take_turns(planner: Planner) -> None:
     slow = threading.Thread(target=planner.solve, args=(problem("slow:0.5"), 5_000))
     slow.start()
     time.sleep(0.1)
-    assert planner.solve(problem(), budget_ms=50).note.endswith("busy")
-    assert planner.solve(problem(), budget_ms=5_000).note == ""
+    assert "planner busy" in planner.solve(problem(), budget_ms=50).note
+    assert not greedy(planner.solve(problem(), budget_ms=5_000))
     slow.join()
 
 
@@ -217,7 +221,7 @@ async def test_an_async_solve_does_not_hold_up_the_loop(planner: Planner) -> Non
         await asyncio.sleep(0.001)
         now = time.monotonic()
         longest, last = max(longest, now - last), now
-    assert (await solve).note == ""
+    assert not greedy(await solve)
     assert longest < 0.2
 
 
@@ -321,7 +325,7 @@ def test_a_large_snapshot_and_its_plan_cross_live_in_a_few_milliseconds(planner:
     given = large()
     took = []
     for _ in range(20):
-        assert planner.solve(given, budget_ms=5_000).note == ""
+        assert not greedy(planner.solve(given, budget_ms=5_000))
         took.append(planner.counters.transfer_s)
     assert 0 < min(took) < 3e-3
 
