@@ -249,7 +249,9 @@ class Follower:
         if not recovery.held or stats is None or not stats.orphans or doubts >= _MAX_DOUBTS:
             return None
         self._doubts[node] = doubts + 1
-        return next(iter(self.stream.lose_track("the dump was older than the events", [node])), None)
+        reason = "the dump was older than the events"
+        self.stream.lose_track(reason, [node])
+        return Resync(node, reason)
 
     def _mark(self, node: NodeId, *, stale: bool, reason: str) -> None:
         if self.index.is_stale(node) != stale:

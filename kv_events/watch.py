@@ -99,8 +99,8 @@ class Watch:
             return Finding(
                 node,
                 "silent",
-                f"node {node}: {watched.missed} turns and not one KV event; it is served in approximate mode. Are its KV "
-                "events on, and is DYN_EVENT_PLANE=nats set for it?",
+                f"node {node}: {watched.missed} turns and not one KV event; it is served in approximate mode. Are "
+                "its KV events on, and is DYN_EVENT_PLANE=nats set for it?",
             )
         return Finding(
             node,
