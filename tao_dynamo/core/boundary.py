@@ -23,6 +23,7 @@ def settle_down(state: State, session: Session, t: float) -> list[Decision]:
         state.close(session)
         return []
     state.leave_pool(session)
+    state.overdue_holders.pop(session.id, None)  # it has been served: the share is for the next
     if session.node is None:
         if session.paused_at is None:
             session.paused_at = t
