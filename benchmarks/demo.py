@@ -92,13 +92,14 @@ def judge(figures: Mapping[str, Any], status: Mapping[str, Any]) -> list[Check]:
     failed, done = figure("turns_failed"), figure("turns_done")
     pauses, restarts = figure("pauses"), figure("restarts")
     sent, received = figure("tool_events_sent"), figure("tool_events_received")
-    credited = flat.get("returns_with_credit", -1)
+    # A session's first turn may have credit too, for a system prompt that it shares; those do not count.
+    credited = flat.get("turns_with_credit", 0) - figure("sessions")
     plans = figure("plans_applied")
     return [
         Check("0 failed turns", failed == 0 and done > 0, f"{done:g} done, {failed:g} failed"),
         Check("sessions were paused", pauses > 0, f"{pauses:g} pauses"),
-        Check("every paused session was restarted", restarts == pauses, f"{restarts:g} restarts"),
-        Check("returning sessions had credit", credited > 0, f"{credited:g} turns"),
+        Check("every paused session was restarted", restarts == pauses > 0, f"{restarts:g} restarts"),
+        Check("returning sessions had credit", credited > 0, f"at {max(0, credited):g} turns or more"),
         Check("tool events received = sent", received == sent > 0, f"{received:g} of {sent:g}"),
         Check("plans were applied", plans > 0, f"{plans:g} plans"),
     ]
@@ -123,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--speed",
         type=options.number(0, above=True),
-        default=4.0,
+        default=8.0,
         help="how many times as fast as recorded the mock engine and the tools run",
     )
     parser.add_argument("--json", type=Path, default=None, help="write the figures here (default: nowhere)")

@@ -10,6 +10,7 @@ from benchmarks.traces import EXTRACT, load
 from benchmarks.workload import choose
 
 FIGURES: dict[str, Any] = {
+    "sessions": 16,
     "turns_done": 500,
     "turns_failed": 0,
     "pauses": 12,
@@ -18,7 +19,7 @@ FIGURES: dict[str, Any] = {
     "tool_events_received": 900,
     "plans_applied": 40,
 }
-STATUS: dict[str, Any] = {"counters": {"returns_with_credit": 300}, "policy": "default"}
+STATUS: dict[str, Any] = {"counters": {"turns_with_credit": 300}, "policy": "default"}
 
 
 def failed(figures: dict[str, Any], status: dict[str, Any]) -> list[str]:
@@ -34,8 +35,8 @@ def test_a_good_run_passes_every_check() -> None:
     [
         ({"turns_failed": 1}, "0 failed turns"),
         ({"turns_done": 0}, "0 failed turns"),
-        ({"pauses": 0, "restarts": 0}, "sessions were paused"),
         ({"restarts": 11}, "every paused session was restarted"),
+        ({"restarts": 13}, "every paused session was restarted"),
         ({"tool_events_received": 899}, "tool events received = sent"),
         ({"tool_events_received": 0, "tool_events_sent": 0}, "tool events received = sent"),
         ({"plans_applied": 0}, "plans were applied"),
@@ -46,10 +47,11 @@ def test_each_thing_that_was_not_seen_is_named(changes: dict[str, int], complain
 
 
 def test_no_credit_is_named_as_is_a_status_without_figures() -> None:
-    assert failed(FIGURES, {"counters": {"returns_with_credit": 0}}) == ["returning sessions had credit"]
+    assert failed(FIGURES, {"counters": {"turns_with_credit": 16}}) == ["returning sessions had credit"]
     without = {key: value for key, value in FIGURES.items() if key not in ("pauses", "restarts", "plans_applied")}
     assert failed({**without, "pauses": None}, {}) == [
         "sessions were paused",
+        "every paused session was restarted",
         "returning sessions had credit",
         "plans were applied",
     ]
