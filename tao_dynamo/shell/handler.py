@@ -19,7 +19,7 @@ from tao_dynamo.shell.failures import Failures
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.loop import Driver, Ticket
 from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
-from tao_dynamo.shell.relay import Chunk, Relay
+from tao_dynamo.shell.relay import Chunk, Pace, Relay
 from tao_dynamo.shell.workers import Workers
 from tool_hooks.predictor import Predictor
 
@@ -76,6 +76,7 @@ class Handler:
         retries: int = 3,
     ) -> None:
         self.counters: Counter[str] = Counter()
+        self.pace = Pace()
         self.on_credit: Callable[[int, int], None] = lambda _predicted, _confirmed: None
         self._driver = driver
         self._forward = forward
@@ -228,7 +229,7 @@ class Handler:
         self, request: dict[str, Any], admit: Admit, context: Context, run: _Run, first_hash: int | None
     ) -> AsyncIterator[Chunk]:
         scheduler = self._driver.scheduler
-        relay = Relay(await self._forward(request, admit.node, context))
+        relay = Relay(await self._forward(request, admit.node, context), self.pace)
         try:
             async for batch in relay.batches():
                 for chunk in batch:

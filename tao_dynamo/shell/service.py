@@ -347,9 +347,6 @@ async def run(config: Config) -> int:
         starting.result()
         with contextlib.suppress(asyncio.CancelledError):
             await service.serve()
-    except ConfigError as error:
-        log.warning("cannot_start", error=error)
-        raise
     finally:
         ended.cancel()
         await service.close()

@@ -203,8 +203,8 @@ class Workers:
         reason = ""
         if self._block_size is not None and card.block_size is not None and card.block_size != self._block_size:
             reason = str(mismatch(self._block_size, card.block_size))
-        elif card.role in ("decode", "encode"):
-            reason = f"it is a {card.role} worker; TAO places aggregated and prefill workers only"
+        elif card.role != "aggregated":
+            reason = f"it is a {card.role} worker; TAO serves graphs without disaggregation only"
         elif not self._capacity(card):
             reason = "it does not tell its KV capacity; set --tao-node-capacity"
         if reason and self.refused.get(card.worker_id) != reason:

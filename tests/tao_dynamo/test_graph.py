@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -209,6 +212,7 @@ async def test_more_sessions_than_fit_are_paused_and_all_come_through(stack: Sta
     assert after["tool_events"]["tool_end"] - before["tool_events"].get("tool_end", 0) == 72
     assert after["credit"]["turns_with_credit"] > before["credit"]["turns_with_credit"]
     assert not after["faults"]
+    assert after["solves"]["cpu_solves"] > before["solves"]["cpu_solves"]
     async with httpx.AsyncClient() as client:
         metrics = (await client.get(f"http://127.0.0.1:{stack.system_port('tao-router')}/metrics")).text
     assert "dynamo_component_tao_router_solves_total" in metrics
@@ -239,6 +243,23 @@ async def test_a_killed_worker_costs_no_more_than_what_it_was_serving(stack: Sta
     await asyncio.to_thread(wait_for, stack, lambda s: at_rest(s) and len(s["nodes"]) == 2, 30.0)
 
 
+def planners_of(router: int) -> list[int]:
+    tasks = Path(f"/proc/{router}/task").iterdir()
+    children = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    return [pid for pid in children if b"planner" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+async def test_a_killed_planner_is_replaced_and_no_turn_notices(stack: Stack, publisher: Publisher) -> None:
+    planners = planners_of(stack.pids()["tao-router"])
+    run = asyncio.create_task(replay(stack, 16, 3, publisher, name="planless"))
+    await asyncio.sleep(0.3)
+    for pid in planners:
+        os.kill(pid, signal.SIGKILL)
+    assert planners
+    assert not await run
+    await asyncio.to_thread(wait_for, stack, lambda s: s["solves"]["restarts"] >= 1 and at_rest(s))
+
+
 async def test_sigterm_lets_a_running_stream_finish(stack: Stack) -> None:
     async with httpx.AsyncClient(timeout=30) as client:
         body = {
@@ -260,3 +281,25 @@ async def test_sigterm_lets_a_running_stream_finish(stack: Stack) -> None:
     log = stack.log("tao-router")
     assert "event=stopping signal=SIGTERM live_turns=1" in log
     assert "level=error" not in log
+    await asyncio.to_thread(stack.start, "tao-router")
+
+
+async def test_a_router_that_is_killed_finds_its_sessions_caches_again(stack: Stack) -> None:
+    async with httpx.AsyncClient() as client:
+        await turn(stack, client, "survivor", prompt(50, 160))
+        await asyncio.to_thread(stack.kill, "tao-router")
+        await asyncio.to_thread(stack.wait_restarted, "tao-router", 1, 30.0)
+        assert stack.status()["index"]["resident"] >= 10
+        assert not stack.status()["bus"]["stale_nodes"]
+        body = {"model": stack.model_name, "prompt": prompt(50, 320), "max_tokens": 4}
+        until = time.monotonic() + 20
+        while True:
+            answer = await client.post(
+                f"{stack.url}/v1/completions", json=body, headers=headers("survivor"), timeout=10
+            )
+            if answer.status_code == 200:
+                break
+            # The dead router's entry stays in Dynamo's discovery for some seconds.
+            assert time.monotonic() < until
+            await asyncio.sleep(0.2)
+    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 160

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tao_dynamo.shell.relay import Relay, join, plain
+from tao_dynamo.shell.relay import Pace, Relay, join, plain
 
 USAGE = {"prompt_tokens": 8, "completion_tokens": 1}
 
@@ -80,13 +80,13 @@ async def stream(*chunks: dict[str, Any], error: Exception | None = None) -> Asy
 
 
 async def test_what_is_there_already_comes_in_one_batch() -> None:
-    relay = Relay(stream(chunk(1), chunk(2), chunk(3)))
+    relay = Relay(stream(chunk(1), chunk(2), chunk(3)), Pace())
     await asyncio.sleep(0.01)
     assert [[c["token_ids"] for c in batch] async for batch in relay.batches()] == [[[1, 2, 3]]]
 
 
 async def test_an_error_comes_after_everything_that_came_before_it() -> None:
-    relay = Relay(stream(chunk(1), chunk(2), error=ConnectionError("gone")))
+    relay = Relay(stream(chunk(1), chunk(2), error=ConnectionError("gone")), Pace())
     await asyncio.sleep(0.01)
     batches = relay.batches()
     assert [c["token_ids"] for c in await anext(batches)] == [[1, 2]]
@@ -102,9 +102,24 @@ async def test_a_slow_stream_is_handed_over_as_it_comes() -> None:
         await gate.wait()
         yield chunk(2)
 
-    batches = Relay(slow()).batches()
+    batches = Relay(slow(), Pace()).batches()
     assert (await anext(batches))[0]["token_ids"] == [1]
     gate.set()
     assert (await anext(batches))[0]["token_ids"] == [2]
     with pytest.raises(StopAsyncIteration):
         await anext(batches)
+
+
+async def test_among_many_streams_chunks_are_gathered_for_a_window_and_the_end_is_not_held_back() -> None:
+    pace = Pace()
+    pace.streams = 1000
+
+    async def fast() -> AsyncIterator[dict[str, Any]]:
+        for number in range(10):
+            yield chunk(number)
+            await asyncio.sleep(0)
+
+    batches = [[c["token_ids"] for c in batch] async for batch in Relay(fast(), pace).batches()]
+    assert batches == [[[0]], [list(range(1, 10))]]
+    assert pace.streams == 1000
+    assert Pace().window_s() == 0.0

@@ -120,11 +120,12 @@ def test_a_worker_that_does_not_tell_its_capacity_needs_the_flag() -> None:
     assert world.listener.rooms == {NodeId(7, 0): 5000}
 
 
-def test_decode_workers_are_left_to_dynamo() -> None:
+def test_workers_of_a_disaggregated_graph_are_refused_by_a_clear_line() -> None:
     world = World()
-    world.there(w7=card(role="decode"), w8=card(role="prefill"))
-    assert list(world.listener.rooms) == [NodeId(8, 0)]
+    world.there(w7=card(role="decode"), w8=card(role="prefill"), w9=card())
+    assert list(world.listener.rooms) == [NodeId(9, 0)]
     assert "decode" in world.workers.refused[7]
+    assert "prefill" in world.workers.refused[8]
 
 
 def test_an_unreachable_worker_is_left_out_for_longer_each_time() -> None:
