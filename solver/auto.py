@@ -11,7 +11,7 @@ from solver import dp_cpu, dp_gpu, exact
 from solver.dp_layer import DenseInstance, dense_instance
 from solver.planning import make_plan
 from solver.rounding import Rounded, round_problem, value_of
-from tao_dynamo.errors import BudgetExceededError
+from tao_dynamo.errors import BudgetExceededError, DeviceError
 
 if TYPE_CHECKING:
     from solver.problem import Plan, Problem
@@ -36,9 +36,14 @@ def solve(problem: Problem, budget_ms: float) -> Plan:
         return plan
     note, method = "", "dp-cpu"
     if dp_gpu.prefers([dense]):
-        method = "dp-gpu"
-        found, note = dp_gpu.run_anyhow([dense])
-        assignment = found[0]
+        try:
+            assignment, method = dp_gpu.run([dense])[0], "dp-gpu"
+        except (DeviceError, BudgetExceededError) as error:
+            note = f"the GPU gave no answer: {error}"
+            # What only the GPU could have gone through in time stays as `exact` left it.
+            if not _cpu_affords(dense, budget_ms / 1e3 * (1 - EXACT_SHARE)):
+                return replace(plan, note=note)
+            assignment = dp_cpu.run(dense)
     else:
         assignment = dp_cpu.run(dense)
     plan = make_plan(
@@ -56,5 +61,9 @@ def _affordable(rounded: Rounded, seconds: float) -> DenseInstance | None:
     size = dp_cpu.size(dense)
     if size <= GPU_STATES and dp_gpu.prefers([dense]):
         return dense
-    affordable = size * len(dense.node) <= seconds * CPU_UPDATES_PER_S and size <= dp_cpu.MAX_STATES
-    return dense if affordable else None
+    return dense if _cpu_affords(dense, seconds) else None
+
+
+def _cpu_affords(dense: DenseInstance, seconds: float) -> bool:
+    size = dp_cpu.size(dense)
+    return size * len(dense.node) <= seconds * CPU_UPDATES_PER_S and size <= dp_cpu.MAX_STATES

@@ -15,11 +15,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from solver import dp_cpu
+from solver import dp_cpu, gpu_run
 from solver.dp_layer import DenseInstance, dense_instance
 from solver.gpu_batch import split
 from solver.gpu_device import CupyDevice
-from solver.gpu_run import Device, run
+from solver.gpu_run import Device
 from solver.planning import make_plan
 from solver.problem import Candidate, Node, Plan, Problem
 from solver.rounding import Ints, round_problem, value_of
@@ -100,7 +100,7 @@ class DenseGpu:
         device = self.device()
         try:
             runs = split(instances, device.free_bytes())
-            return [found for part in runs for found in run([instances[k] for k in part], device)]
+            return [found for part in runs for found in gpu_run.run([instances[k] for k in part], device)]
         except DeviceError as error:
             self._failed(error)
             raise
@@ -162,7 +162,7 @@ class DenseGpu:
         small, large = _sample(16, 40), _sample(64, 320)
         device = self.device()
         times = [
-            (_best_time(partial(self._on_cpu, space)), _best_time(partial(run, [space], device)))
+            (_best_time(partial(self._on_cpu, space)), _best_time(partial(gpu_run.run, [space], device)))
             for space in (small, large)
         ]
         return crossing((work(small), *times[0]), (work(large), *times[1]))
@@ -220,9 +220,9 @@ def prefers(instances: Sequence[DenseInstance]) -> bool:
     return shared.prefers(instances)
 
 
-def run_anyhow(instances: Sequence[DenseInstance]) -> tuple[list[Ints], str]:
-    """As :meth:`DenseGpu.run_anyhow`."""
-    return shared.run_anyhow(instances)
+def run(instances: Sequence[DenseInstance]) -> list[Ints]:
+    """As :meth:`DenseGpu.run`."""
+    return shared.run(instances)
 
 
 def solve(problem: Problem, *, max_states: int = MAX_STATES) -> Plan:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from solver import dp_cpu
+from solver import auto, bfd, dp_cpu, dp_gpu
 from solver.dp_gpu import DenseGpu, crossing, work
 from solver.gpu_batch import BLOCK
 from solver.gpu_device import CupyDevice
-from solver.problem import Candidate, Node, Plan, Problem
+from solver.problem import Candidate, Node, Plan, Problem, Value
 from tao_dynamo.errors import BudgetExceededError, DeviceError
 from tests.solver.host_device import HostDevice, build
 from tests.solver.test_kernels import instance_of, random_problem
@@ -23,6 +23,8 @@ from tests.solver.test_kernels import instance_of, random_problem
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Sequence
+
+    from solver.rounding import Ints, Rounded
 
 
 def _gpu_present() -> bool:
@@ -229,6 +231,39 @@ def test_what_cupy_raises_becomes_a_device_error(
     monkeypatch.setitem(sys.modules, "cupy", FakeCupy(libraries, devices=0))
     with pytest.raises(DeviceError, match="no CUDA device"):
         CupyDevice()
+
+
+class Exact:
+    """`exact` without a proof: the greedy assignment and a bound that nothing meets."""
+
+    @staticmethod
+    def assign(rounded: Rounded, began: float, seconds: float) -> tuple[Ints, Value]:
+        return bfd.assign(rounded), Value(1 << 40, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("launch", "affordable", "method"), [(99, 0.0, "dp-gpu"), (5, 4e8, "dp-cpu"), (5, 0.0, "exact")]
+)
+def test_auto_keeps_what_it_has_where_the_gpu_fails(
+    libraries: dict[int, ctypes.CDLL],
+    monkeypatch: pytest.MonkeyPatch,
+    launch: int,
+    affordable: float,
+    method: str,
+) -> None:
+    device = Faulty(libraries)
+    device.left = launch
+    gpu = DenseGpu(lambda: device)
+    gpu.threshold = 0
+    monkeypatch.setattr(dp_gpu, "shared", gpu)
+    monkeypatch.setattr(auto, "exact", Exact)
+    monkeypatch.setattr(auto, "CPU_UPDATES_PER_S", affordable)
+    plan = auto.solve(contended(3), 1000.0)
+    assert plan.method == method
+    assert ("cudaErrorIllegalAddress" in plan.note) == (launch == 5)
+    assert plan.optimal == (method != "exact")
+    if plan.optimal:
+        assert content(plan) == content(dp_cpu.solve(contended(3)))
 
 
 @pytest.mark.gpu

@@ -235,6 +235,27 @@ async def test_a_cancelled_async_solve_does_not_spoil_the_next(planner: Planner)
     assert same_as_bfd(await planner.solve_async(given, budget_ms=5_000), given)
 
 
+def test_the_real_solver_behind_it_proves_its_plan_and_survives_a_kill() -> None:
+    planner = Planner()
+    try:
+        assert planner.start(wait_s=100)
+        given = problem(n=30)
+        best = front.solve(given, method="exact", budget_ms=5_000)
+        assert best.optimal
+        for _ in range(2):
+            plan = planner.solve(given, budget_ms=5_000)
+            assert not greedy(plan)
+            assert (plan.value, plan.optimal) == (best.value, True)
+            pid = planner.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda before=pid: planner.pid not in (None, before), 100)  # type: ignore[misc]
+        with pytest.raises(ProblemError, match="of its own"):
+            planner.solve(Problem(NODES, given.candidates[:1] * 2), budget_ms=5_000)
+    finally:
+        planner.close()
+
+
 def test_closing_ends_the_process() -> None:
     planner = Planner(child=FAKE)
     planner.start()
