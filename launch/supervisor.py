@@ -26,6 +26,8 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _CALM_S = 60.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# Dynamo logs an error for each probe that it answers by "not ready".
+_OUR_PROBES = re.compile(r"tower_http::trace::on_failure")
 _BLAME = re.compile(r"error|exception|invalid|refused|no module|not found|cannot", re.IGNORECASE)
 
 
@@ -85,7 +87,8 @@ class Keeper:
             text = self.log_path.read_bytes()[-16_384:].decode(errors="replace")
         except OSError:
             return ""
-        lines = [line.strip() for line in _COLOUR.sub("", text).splitlines() if line.strip()]
+        lines = [line.strip() for line in _COLOUR.sub("", text).splitlines()]
+        lines = [line for line in lines if line and not _OUR_PROBES.search(line)]
         complaints = [line for line in lines if _BLAME.search(line)]
         return (complaints or lines or [""])[-1][:400]
 

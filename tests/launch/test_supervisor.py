@@ -75,7 +75,10 @@ def test_the_pause_before_a_restart_doubles(tmp_path: Path) -> None:
 
 
 def test_a_child_that_never_was_healthy_fails_with_its_own_words(tmp_path: Path) -> None:
-    code = "import sys; print('starting'); sys.stderr.write('prog: error: no flag --x\\n'); print('bye'); sys.exit(2)"
+    code = (
+        "import sys; print('starting'); sys.stderr.write('\\x1b[31mprog: error: no flag --x\\x1b[0m\\n')\n"
+        "print('ERROR tower_http::trace::on_failure: response failed'); print('bye'); sys.exit(2)"
+    )
     command = Command("bad", (sys.executable, "-c", code), ready=lambda: "not yet")
     with supervised(tmp_path, sleeper("a", tmp_path), command) as (supervisor, _), pytest.raises(StackError) as caught:
         supervisor.start()
