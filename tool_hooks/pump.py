@@ -8,6 +8,7 @@ and looked at ten times a second: a bar prints itself again and again.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import os
@@ -24,6 +25,8 @@ _PARSE_EVERY_S = 0.02
 # A pipe that poll(2) calls writable takes this many bytes without blocking.
 _SAFE_WRITE = 4096
 _STEPS = 64
+_GATHER_S = 1e-4
+_F_SETPIPE_SZ = 1031
 _SPLICE_FLAGS = 3  # SPLICE_F_MOVE | SPLICE_F_NONBLOCK
 
 
@@ -59,7 +62,7 @@ class Pump:
         self._unread = b""
         self._pending = memoryview(b"")
         self._can_splice = can_splice and tap is None and hasattr(os, "splice")
-        self._thick = False
+        self._thick = self._wide = False
         self._looked = self._parsed = 0.0
         self.flow = Flow.DRY
 
@@ -126,7 +129,9 @@ class Pump:
         if not data:
             return Flow.ENDED
         self._looked = time.monotonic()
-        self._thick = self._can_splice and len(data) == CHUNK
+        if self._can_splice and len(data) == CHUNK and not self._thick:
+            self._thick = True
+            self._widen()
         self._pending = memoryview(data)
         if self._tap is not None:
             self._tap(data)
@@ -148,7 +153,20 @@ class Pump:
         if moved == 0:
             return Flow.ENDED
         self._thick = moved > _SAFE_WRITE
+        if self._wide and self._thick and moved < SPLICE_BYTES // 2:
+            # Else three processes hand each other a few pages at a time, and the hand-over is what costs.
+            time.sleep(_GATHER_S)
         return Flow.MOVED
+
+    def _widen(self) -> None:
+        """Let much gather in the pipes between one hand-over and the next."""
+        if not self._wide:
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
+                for end in (self.source, self.target):
+                    fcntl.fcntl(end, _F_SETPIPE_SZ, SPLICE_BYTES)
+                self._wide = True
 
 
 def wait(pumps: Sequence[Pump], others: Iterable[int]) -> set[int]:

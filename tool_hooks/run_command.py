@@ -16,13 +16,12 @@ import stat
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tool_hooks.pump import SPLICE_BYTES, Flow, Pump, Teller, wait
+from tool_hooks.pump import Flow, Pump, Teller, wait
 from tool_hooks.reporter import CallFacts, Reporter
 from tool_hooks.signal_watch import SignalWatch
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-_F_SETPIPE_SZ = 1031
 _CANCELS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT)
 
 
@@ -138,10 +137,6 @@ def _make_pumps(tell: Teller | None) -> tuple[list[Pump], dict[int, int]]:
         key = (what.st_dev, what.st_ino)
         if key not in seen:
             reading, writing = os.pipe()
-            with contextlib.suppress(ImportError, OSError):
-                import fcntl
-
-                fcntl.fcntl(reading, _F_SETPIPE_SZ, SPLICE_BYTES)
             os.set_blocking(reading, False)
             pumps.append(Pump(reading, fd, tell))
             seen[key] = writing
