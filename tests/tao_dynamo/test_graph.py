@@ -265,7 +265,7 @@ async def test_sigterm_lets_a_running_stream_finish(stack: Stack) -> None:
         body = {
             "model": stack.model_name,
             "prompt": prompt(7, 64),
-            "max_tokens": 400,
+            "max_tokens": 1500,
             "stream": True,
             "ignore_eos": True,
         }
