@@ -105,9 +105,7 @@ class NeverFitsError(RequestError):
     """A session needs more tokens than the largest node holds."""
 
     def __init__(self, session_id: str, needed: int, largest: int) -> None:
-        super().__init__(
-            f"session {session_id} needs {needed} tokens of KV room; the largest node holds {largest}"
-        )
+        super().__init__(f"session {session_id} needs {needed} tokens of KV room; the largest node holds {largest}")
         self.session_id = session_id
         self.needed = needed
         self.largest = largest

@@ -108,7 +108,9 @@ def test_hashes_must_be_u64() -> None:
     assert wire.decode_kv_events(payload_of(router_event({"stored": {"blocks": [block]}}))).malformed == 1
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01\x02", b"not msgpack at all", msgspec.msgpack.encode({"a": 1})])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xc1", b"\x93\x01\x02", b"not msgpack at all", msgspec.msgpack.encode({"a": 1})]
+)
 def test_no_envelope(data: bytes) -> None:
     with pytest.raises(WireError, match=f"{len(data)} bytes"):
         wire.decode_envelope(data)
