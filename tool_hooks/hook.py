@@ -46,9 +46,7 @@ def tool_hook(
         name = tool_class or str(getattr(tool, "__name__", type(tool).__name__))
 
         def call(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> ToolCall:
-            return ToolCall(
-                name, tool_key=tool_key, declared_s=declared_s, timeout_s=timeout_s, publisher=publisher
-            )
+            return ToolCall(name, tool_key=tool_key, declared_s=declared_s, timeout_s=timeout_s, publisher=publisher)
 
         return cast("F", _around(tool, call))
 

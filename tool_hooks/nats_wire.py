@@ -87,9 +87,7 @@ class NatsConnection:
         if parts.scheme not in ("nats", "tls"):
             raise WireError(f"NATS_SERVER {url!r}: scheme {parts.scheme!r}, want nats or tls")
         host = parts.hostname or "localhost"
-        self._socket: socket.socket = socket.create_connection(
-            (host, parts.port or DEFAULT_PORT), timeout=timeout_s
-        )
+        self._socket: socket.socket = socket.create_connection((host, parts.port or DEFAULT_PORT), timeout=timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._handshake(host, options, parts.scheme == "tls", parts.username, parts.password)

@@ -147,9 +147,7 @@ class Publisher:
         away), and stop.
         """
         with self._changed:
-            done = (
-                self._changed.wait_for(lambda: self._is_empty() or self._away, timeout) and self._is_empty()
-            )
+            done = self._changed.wait_for(lambda: self._is_empty() or self._away, timeout) and self._is_empty()
             self._closing = True
             self._changed.notify_all()
             thread = self._thread
