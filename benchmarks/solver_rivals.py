@@ -224,8 +224,7 @@ def highs(problem: Problem, limit_s: float, threads: int) -> Answer:
             if not gains.any():
                 return None, True
             solver.changeColsCost(count, index, gains.astype(np.float64))
-            # HiGHS counts its time over all runs of one object.
-            solver.setOptionValue("time_limit", solver.getRunTime() + left_s)
+            solver.setOptionValue("time_limit", left_s)
             solver.run()
             if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
                 return None, False

@@ -68,12 +68,14 @@ def contradictions(runs: Sequence[Run]) -> list[str]:
 
 
 def summarise(runs: Sequence[Run], *, by_kind: bool) -> list[Row]:
-    """Rows per size and method, in the order of the runs; with ``by_kind`` per kind, too."""
+    """Rows by size, then (with ``by_kind``) by kind, then by method in the order of the runs."""
     best = best_known(runs)
     groups: dict[tuple[Size, str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.size, run.kind if by_kind else "all", run.method), []).append(run)
-    return [_row(key, group, best) for key, group in groups.items()]
+    kinds = list(dict.fromkeys(kind for _, kind, _ in groups))
+    ordered = sorted(groups, key=lambda key: (key[0], kinds.index(key[1])))
+    return [_row(key, groups[key], best) for key in ordered]
 
 
 def _row(key: tuple[Size, str, str], runs: list[Run], best: dict[tuple[Size, str, int], tuple[int, int, int]]) -> Row:
