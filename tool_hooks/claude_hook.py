@@ -34,6 +34,7 @@ class HookInput(msgspec.Struct):
     tool_name: str = ""
     tool_input: dict[str, Any] = {}
     tool_use_id: str | None = None
+    duration_ms: float | None = None
     tool_response: Any = None
     error: Any = None
 
@@ -71,7 +72,9 @@ def tell(given: HookInput, sink: EventSink, *, session_id: str | None, folder: P
         _keep_start(kept)
         call.start()
     elif given.hook_event_name in ("PostToolUse", "PostToolUseFailure"):
-        call.resume(at=_take_start(kept))
+        kept_at = _take_start(kept)
+        # Newer releases measure the call themselves, without what their hooks take.
+        call.resume(at=kept_at if given.duration_ms is None else time.monotonic() - given.duration_ms / 1000.0)
         failed = given.hook_event_name == "PostToolUseFailure" or given.error is not None
         response = given.tool_response if isinstance(given.tool_response, dict) else {}
         interrupted = response.get("interrupted") is True

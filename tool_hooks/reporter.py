@@ -112,9 +112,8 @@ def _report(reading: int, tool_class: str, facts: CallFacts, started: float) -> 
     while True:
         select.select([reading], [], [])
         chunk = os.read(reading, 65536)
-        if not chunk or b"e " in chunk:
-            signal.alarm(_LAST_WORDS_S)
         if not chunk:
+            signal.alarm(_LAST_WORDS_S)
             if command_pid:
                 with contextlib.suppress(OSError):
                     os.kill(command_pid, signal.SIGKILL)
@@ -133,6 +132,7 @@ def _report(reading: int, tool_class: str, facts: CallFacts, started: float) -> 
                     float(fraction) if fraction else None, remaining_s=float(remaining) if remaining else None
                 )
             else:
+                signal.alarm(_LAST_WORDS_S)
                 at, cancelled, error_type = rest.split(" ", 2)
                 call.end(error_type=error_type or None, cancelled=cancelled == "1", at=float(at))
                 publisher.close(_FLUSH_S)
