@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import nkeys
 import pytest
 
 from tests.tool_hooks.bus import Listener, Server, environment, free_port
@@ -259,6 +261,37 @@ def test_passwords_and_tokens(options: list[str], right: dict[str, str], wrong: 
         refused.close(0)
     finally:
         server.stop()
+
+
+def test_an_nkey_signs_the_servers_nonce(tmp_path: Path) -> None:
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    config = tmp_path / "nats.conf"
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    config.write_text(f"authorization {{ users = [ {{ nkey: {public} }} ] }}")
+    server = Server("-c", str(config)).start()
+    try:
+        env = {"NATS_SERVER": server.url, "NATS_AUTH_NKEY": seed.decode()}
+        accepted = Publisher(options=NatsOptions.from_env(env))
+        accepted.publish(event())
+        assert accepted.close(5), accepted.last_error
+        stranger = Publisher(options=to(server.url))
+        stranger.publish(event())
+        assert not stranger.flush(0.3)
+        stranger.close(0)
+    finally:
+        server.stop()
+
+
+def test_a_credentials_file_without_its_blocks_is_said_to_be_wrong(server: Server, tmp_path: Path) -> None:
+    creds = tmp_path / "user.creds"
+    creds.write_text("nothing")
+    env = {"NATS_SERVER": server.url, "NATS_AUTH_CREDENTIALS_FILE": str(creds)}
+    publisher = Publisher(options=NatsOptions.from_env(env))
+    publisher.publish(event())
+    assert not publisher.flush(0.3)
+    assert publisher.last_error is not None
+    assert "NATS_AUTH_CREDENTIALS_FILE: no block 'NATS USER JWT'" in publisher.last_error
+    publisher.close(0)
 
 
 def test_tls_with_a_certificate_of_our_own(tmp_path: Path) -> None:
