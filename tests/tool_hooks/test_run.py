@@ -250,33 +250,6 @@ def test_no_command_is_an_error() -> None:
     assert b"want a command after --" in done.stderr
 
 
-GIGABYTE = 1 << 30
-
-
-def _flow(command: list[str], server: Server) -> float:
-    """Seconds from the first byte to the last, read as a harness reads."""
-    env = environment(server, DYN_SESSION_ID="s")
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, bufsize=0) as source:
-        assert source.stdout is not None
-        count = len(source.stdout.read(1))
-        begun = time.perf_counter()
-        while data := source.stdout.read(1 << 16):
-            count += len(data)
-        assert count == GIGABYTE
-        return time.perf_counter() - begun
-
-
-def test_a_gigabyte_flows_at_the_commands_own_speed(server: Server) -> None:
-    command = ["head", "-c", str(GIGABYTE), "/dev/zero"]
-    bare, ours = [], []
-    for _ in range(6):  # in turns, since the machine's own speed wanders
-        bare.append(_flow(command, server))
-        ours.append(_flow(tao(*command), server))
-        if min(bare) / min(ours) >= 0.8:
-            break
-    assert min(bare) / min(ours) >= 0.8, (bare, ours)
-
-
 def test_a_thick_flow_arrives_byte_for_byte(server: Server) -> None:
     script = "import os\nfor n in range(400): os.write(1, bytes([n % 256]) * 70001); os.write(2, b'e' * 333)"
     done = run(server, tao(sys.executable, "-c", script))
