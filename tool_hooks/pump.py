@@ -25,7 +25,7 @@ _PARSE_EVERY_S = 0.02
 # A pipe that poll(2) calls writable takes this many bytes without blocking.
 _SAFE_WRITE = 4096
 _STEPS = 64
-_GATHER_S = 1e-4
+_GATHER_S = 2e-4
 _F_SETPIPE_SZ = 1031
 _SPLICE_FLAGS = 3  # SPLICE_F_MOVE | SPLICE_F_NONBLOCK
 
@@ -129,8 +129,8 @@ class Pump:
         if not data:
             return Flow.ENDED
         self._looked = time.monotonic()
-        if self._can_splice and len(data) == CHUNK and not self._thick:
-            self._thick = True
+        was_thick, self._thick = self._thick, self._can_splice and len(data) == CHUNK
+        if self._thick and not was_thick:
             self._widen()
         self._pending = memoryview(data)
         if self._tap is not None:
@@ -144,7 +144,11 @@ class Pump:
         try:
             moved = os.splice(self.source, self.target, SPLICE_BYTES, flags=_SPLICE_FLAGS)  # type: ignore[attr-defined,unused-ignore]
         except BlockingIOError:
-            return Flow.DRY if _is_ready(self.target, select.POLLOUT) else Flow.BLOCKED
+            if _is_ready(self.target, select.POLLOUT):
+                return Flow.DRY
+            if self._wide:
+                time.sleep(_GATHER_S)
+            return Flow.BLOCKED
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
@@ -152,8 +156,7 @@ class Pump:
             return Flow.MOVED
         if moved == 0:
             return Flow.ENDED
-        self._thick = moved > _SAFE_WRITE
-        if self._wide and self._thick and moved < SPLICE_BYTES // 2:
+        if self._wide and moved < SPLICE_BYTES // 2:
             # Else three processes hand each other a few pages at a time, and the hand-over is what costs.
             time.sleep(_GATHER_S)
         return Flow.MOVED
