@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import IO, cast
 
 GIGABYTE = 1 << 30
 SOURCES = {
@@ -26,10 +27,10 @@ SHIM = [sys.executable, "-m", "tool_hooks.cli", "run", "--session", "tool-output
 def flow_gb_s(command: Sequence[str]) -> float:
     """Gigabytes per second from the first byte to the last."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as source:
-        assert source.stdout is not None
-        count = len(source.stdout.read(1))
+        output = cast("IO[bytes]", source.stdout)
+        count = len(output.read(1))
         begun = time.perf_counter()
-        while data := source.stdout.read(1 << 16):
+        while data := output.read(1 << 16):
             count += len(data)
         seconds = time.perf_counter() - begun
     if count != GIGABYTE:
