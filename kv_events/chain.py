@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -38,13 +38,15 @@ def next_hash(parent: int | None, tokens_hash: int) -> int:
     return tokens_hash if parent is None else xxh3(pack_pair(parent, tokens_hash), SEED)
 
 
-def sequence_hashes(tokens_hashes: Iterable[int], parent: int | None = None) -> list[int]:
+def sequence_hashes(tokens_hashes: Sequence[int], parent: int | None = None) -> list[int]:
     """Chain tokens hashes to sequence hashes, one for each."""
-    chained: list[int] = []
-    for tokens_hash in tokens_hashes:
-        parent = tokens_hash if parent is None else xxh3(pack_pair(parent, tokens_hash), SEED)
-        chained.append(parent)
-    return chained
+    if parent is not None:
+        last = parent
+        return [last := xxh3(pack_pair(last, tokens_hash), SEED) for tokens_hash in tokens_hashes]
+    if not tokens_hashes:
+        return []
+    last = tokens_hashes[0]
+    return [last, *[last := xxh3(pack_pair(last, tokens_hash), SEED) for tokens_hash in tokens_hashes[1:]]]
 
 
 def block_hashes(

@@ -6,28 +6,28 @@ DESIGN §4.1: credit(s, n) = resident_tokens(s, n) · 2^(-(t - t_obs) / h), halv
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from kv_events.chain import common
-from kv_events.forest import Cuts
-from kv_events.index import BlockIndex
+from kv_events.index import BlockIndex, Node
 from kv_events.types import NodeId
 from kv_events.wire import DEVICE
 
+Holdings = dict[Node, tuple[int, float]]
+"""Per node the resident tokens, and when a stored event of them last came."""
+
 Chain = Mapping[int, Sequence[int]]
 """A prompt's sequence hashes for each block size in use."""
-
-_GONE: Final = 2.0**-40
 
 
 class CreditTable:
     """Decayed credit per (session, node).
 
-    Nothing is kept per pair but the time a session last ran on a node: the resident prefix is looked up in the
-    index when it is asked for, which takes microseconds and is never out of date.
+    The resident prefix is looked up in the index when it is asked for, and only for the nodes of which something has
+    changed since: so it takes microseconds and is never out of date. Only pairs that are not zero are kept.
 
     Args:
         index: where the blocks are.
@@ -81,14 +81,14 @@ class CreditTable:
         for size, chain in hashes.items():
             old = session.chains.get(size)
             new = chain if isinstance(chain, array) else array("Q", chain)
-            if old is not None and old is not new:
-                kept = common(old, new)
-                if kept < len(old):
+            if old is not new:
+                kept = 0 if old is None else common(old, new)
+                if old is None or kept < len(old):
                     session.cut_back(size, kept)
-            session.chains[size] = new
+                session.chains[size] = new
         for size in [size for size in session.chains if size not in hashes]:
             del session.chains[size]
-            session.cuts.pop(size, None)
+            session.version = -1
 
     def ran_on(self, session_id: str, node: NodeId, tokens: int, t: float) -> None:
         """Note that a turn of the session ran on a node and left ``tokens`` of context there."""
@@ -101,7 +101,14 @@ class CreditTable:
     def resident(self, session_id: str) -> dict[NodeId, int]:
         """Return the tokens of the session on each node, undecayed; nodes with none are left out."""
         session = self._sessions.get(session_id)
-        return {} if session is None else {node: tokens for node, tokens, _ in self._holdings(session)}
+        if session is None:
+            return {}
+        found = {node.id: tokens for node, (tokens, _) in self._holdings(session).items()}
+        for approximate in self._approximate:
+            found.pop(approximate, None)
+            if approximate in session.runs and session.runs[approximate][1] > 0:
+                found[approximate] = session.runs[approximate][1]
+        return found
 
     def credits(self, session_id: str, t: float) -> dict[NodeId, int]:
         """Return the session's credit on each node at time ``t``, in whole tokens; zeros are left out."""
@@ -109,12 +116,22 @@ class CreditTable:
         found: dict[NodeId, int] = {}
         if session is None:
             return found
-        for node, tokens, seen in self._holdings(session):
-            credit = tokens * max(2.0 ** (-max(0.0, t - seen) / self._half_life), _GONE)
-            if self._index.is_stale(node):
-                credit *= self._stale_discount
+        runs = session.runs
+        rate, discount = -1.0 / self._half_life, self._stale_discount
+        for node, (tokens, announced) in self._holdings(session).items():
+            seen = max(announced, runs[node.id][0]) if node.id in runs else announced
+            credit = tokens * 2.0 ** ((t - seen) * rate) if t > seen else float(tokens)
+            if node.stale:
+                credit *= discount
             if credit >= 1.0:
-                found[node] = int(credit)
+                found[node.id] = int(credit)
+        for approximate in self._approximate:
+            found.pop(approximate, None)
+            if approximate in runs:
+                seen, tokens = runs[approximate]
+                credit = tokens * 2.0 ** (max(0.0, t - seen) * rate)
+                if credit >= 1.0:
+                    found[approximate] = int(credit)
         return found
 
     def forget(self, session_id: str) -> None:
@@ -142,52 +159,73 @@ class CreditTable:
             self._sessions.move_to_end(session_id)
         return session
 
-    def _holdings(self, session: _Session) -> list[tuple[NodeId, int, float]]:
-        """Return (node, resident tokens, when last confirmed)."""
+    def _holdings(self, session: _Session) -> Holdings:
+        """Return what the session has on each node. Only nodes of which something has changed are looked up."""
         index = self._index
-        found: list[tuple[NodeId, int, float]] = []
+        if session.version == index.version and not session.grown():
+            return session.held
+        held = session.held
+        changed = None if self._lower or session.version < 0 else index.changed_since(session.version)
+        among = 0
+        if changed is None:
+            held.clear()
+            among = -1
+        else:
+            for node in changed:
+                held.pop(node, None)
+                among |= node.bit
         for size, chain in session.chains.items():
-            cuts = index.cuts(chain, size, session.cuts.get(size, ()))
-            session.cuts[size] = cuts
-            prefixes = {node: blocks for blocks, node in index.expand(cuts)}
+            asked = among | session.ends(size)
+            for blocks, mask, run in index.cuts(chain, size, asked) if asked else ():
+                tokens = blocks * size
+                if run.times:
+                    held.update((node, (tokens, run.seen(node.bit))) for node in index.members(mask))
+                else:
+                    held.update(dict.fromkeys(index.members(mask), (tokens, run.t)))
+            session.lengths[size] = len(chain)
             if self._lower:
-                prefixes = self._with_lower(size, prefixes)
-            for node, blocks in prefixes.items():
-                if node in self._approximate:
-                    continue
-                tokens = float(blocks * size)
-                seen = index.stored_at(node, chain[blocks - 1]) if blocks else None
-                if self._lower:
-                    below = index.beyond(node, chain, blocks, self._lower)
-                    tokens += size * sum(self._factors[tier] * count for tier, count in below.items())
-                run = session.runs.get(node)
-                if run is not None and (seen is None or run[0] > seen):
-                    seen = run[0]
-                if tokens >= 1 and seen is not None:
-                    found.append((node, int(tokens), seen))
-        for node in self._approximate & session.runs.keys():
-            t, tokens_then = session.runs[node]
-            found.append((node, tokens_then, t))
-        return found
+                self._look_below(held, size, chain)
+        session.version = index.version
+        return held
 
-    def _with_lower(self, size: int, prefixes: dict[NodeId, int]) -> dict[NodeId, int]:
-        """Add the nodes that may hold the chain in a lower tier only."""
-        index = self._index
-        for node in index.nodes:
-            if node not in prefixes and index.block_size(node) == size and index.holds_any(node):
-                prefixes[node] = 0
-        return prefixes
+    def _look_below(self, held: Holdings, size: int, chain: Sequence[int]) -> None:
+        """Add how the prefix goes on in lower tiers. Of those it is not kept when they were announced."""
+        for node in self._index.members(self._index.sized(size)):
+            tokens, seen = held.get(node, (0, -math.inf))
+            below = self._index.beyond(node.id, chain, tokens // size, self._lower)
+            more = sum(self._factors[tier] * blocks for tier, blocks in below.items())
+            if more:
+                held[node] = (tokens + int(size * more), seen)
 
 
 class _Session:
-    __slots__ = ("chains", "cuts", "runs")
+    __slots__ = ("chains", "held", "lengths", "runs", "version")
 
     def __init__(self) -> None:
         self.chains: dict[int, array[int]] = {}
-        self.cuts: dict[int, Cuts] = {}
+        self.lengths: dict[int, int] = {}
         self.runs: dict[NodeId, tuple[float, int]] = {}
+        self.held: Holdings = {}
+        self.version = -1
+        """The index's version that ``held`` was right at; -1: start again."""
+
+    def grown(self) -> bool:
+        """Whether a chain is longer than when ``held`` was last looked up."""
+        return any(len(chain) != self.lengths.get(size) for size, chain in self.chains.items())
+
+    def ends(self, size: int) -> int:
+        """Return the nodes that held the whole of a chain before it grew."""
+        before = self.lengths.get(size, 0)
+        nodes = 0
+        if before != len(self.chains[size]):
+            for node, (tokens, _) in self.held.items():
+                if tokens == before * size and node.block_size == size:
+                    nodes |= node.bit
+        return nodes
 
     def cut_back(self, size: int, blocks: int) -> None:
         """The history was rewritten behind so many blocks: what ran before is worth no more than that."""
-        for node, (t, tokens) in self.runs.items():
-            self.runs[node] = (t, min(tokens, blocks * size))
+        self.version = -1
+        if size in self.chains:
+            for node, (t, tokens) in self.runs.items():
+                self.runs[node] = (t, min(tokens, blocks * size))

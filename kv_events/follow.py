@@ -82,7 +82,7 @@ class Follower:
         self.stream = Sequencer()
         self.counters = FollowerCounters()
         self.watch = Watch(
-            lambda node, block: index.stored_at(node, block) is not None,
+            index.begins,
             self.stream.heard,
             grace_s=grace_s,
             min_turns=min_turns,
@@ -269,12 +269,12 @@ def _pieces(event: KvEvent) -> Iterator[KvEvent]:
     if isinstance(data, Removed) and len(data.block_hashes) > _SLICE:
         for at in range(0, len(data.block_hashes), _SLICE):
             yield KvEvent(event.node, event.event_id, Removed(data.block_hashes[at : at + _SLICE]), event.tier)
-    elif isinstance(data, Stored) and len(data.blocks) > _SLICE:
-        parent = data.parent_hash
-        start = data.start_position
-        for at in range(0, len(data.blocks), _SLICE):
-            part = data.blocks[at : at + _SLICE]
-            yield KvEvent(event.node, event.event_id, Stored(part, parent, start), event.tier)
-            parent, start = part[-1].block_hash, None
+    elif isinstance(data, Stored) and len(data.block_hashes) > _SLICE:
+        parent, start = data.parent_hash, data.start_position
+        for at in range(0, len(data.block_hashes), _SLICE):
+            names = data.block_hashes[at : at + _SLICE]
+            part = Stored(names, data.tokens_hashes[at : at + _SLICE], parent, start)
+            yield KvEvent(event.node, event.event_id, part, event.tier)
+            parent, start = names[-1], None
     else:
         yield event

@@ -1,185 +1,436 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes hold which block of the device tier, as one forest over all nodes.
+"""Which nodes hold which block of the device tier: one radix forest over all nodes.
 
-A block is *rooted* on a node when the node holds it and everything before it. The forest keeps that flag right at
-every change, so along any chain the set of nodes where a block is rooted can only shrink, and the longest prefix on
-every node is found by bisection instead of a walk: a few look-ups for a chain of thousands of blocks.
+A *run* is a piece of a chain that the same nodes hold; where that differs, a run is cut in two. A block is *rooted*
+on a node when the node holds it and everything before it, and a run carries the set of nodes where it is rooted. So
+the longest prefix of a chain on every node is found by one walk over the runs of the chain, tens of steps for
+thousands of blocks, and taking in an event costs one map entry per block: the engine's name of the block, per node.
 
 Engines evict the tail first, and then nothing is ever unrooted. Where they do not (a duplicate dropped from the
-middle, a sliding window), the flag is taken from the blocks behind the hole, once, and given back when it closes.
+middle, a sliding window), the flag is taken from the runs behind the hole, once, and given back when it closes.
 
-Nodes are bits of a Python int. All maps hold plain ints, which the garbage collector does not have to visit.
+Sets of nodes are Python ints, one bit per node. The big maps hold plain ints, which the garbage collector skips.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Final, Literal
 
-Cuts = list[tuple[int, int]]
-"""Where a chain ends: (length in blocks, the nodes whose longest prefix has that length), longer ones later."""
+from kv_events.chain import next_hash, sequence_hashes
+from kv_events.runs import Cuts, Holder, Run, match, walk
 
-_MAX_INTERNED: Final = 65_536
+_LONGEST: Final = 4096
+
+
+Added = Literal["put", "no parent", "clash"]
+PUT: Final = "put"
+NO_PARENT: Final = "no parent"
+CLASH: Final = "clash"
 
 
 class Forest:
     """The blocks that at least one node holds; see the module."""
 
-    __slots__ = ("_branches", "_child", "_masks", "_parents", "_sets", "_unrooted")
+    __slots__ = ("_children", "_free", "_heads", "_holders", "_lost", "_runs", "size")
 
     def __init__(self) -> None:
-        self._masks: dict[int, int] = {}
-        self._unrooted: dict[int, int] = {}
-        self._parents: dict[int, int] = {}
-        self._child: dict[int, int] = {}
-        self._branches: dict[int, set[int]] = {}
-        self._sets: dict[int, int] = {}
-
-    def __len__(self) -> int:
+        self.size = 0
         """Distinct blocks."""
-        return len(self._masks)
+        self._runs: list[Run | None] = []
+        self._free: list[int] = []
+        self._heads: dict[int, Run] = {}
+        self._children: dict[int, set[int]] = {}
+        self._lost: set[int] = set()
+        """Blocks that are not there although runs hang on them."""
+        self._holders: dict[int, Holder] = {}
 
-    def holds(self, bit: int, block: int) -> bool:
-        """Whether the node holds the block, rooted or not."""
-        return bool(self._masks.get(block, 0) & bit)
+    def join(self, bit: int) -> Holder:
+        """Take in a node under a bit that nobody has."""
+        holder = self._holders[bit] = Holder(bit)
+        return holder
 
-    def rooted(self, block: int) -> int:
-        """Return the set of nodes where the block is rooted."""
-        mask = self._masks.get(block, 0)
-        return mask & ~self._unrooted[block] if block in self._unrooted else mask
+    def block(self, holder: Holder, name: int) -> int | None:
+        """Return the sequence hash of the node's block of that name."""
+        found = self._find(holder, name)
+        return None if found is None else found[0].blocks[found[1]]
 
-    def add(self, bit: int, parent: int | None, blocks: Iterable[int]) -> None:
-        """Put a run, each block the child of the one before, on a node."""
-        masks, parents, child, unrooted = self._masks, self._parents, self._child, self._unrooted
-        rooted = parent is None or bool(self.rooted(parent) & bit)
-        for block in blocks:
-            mask = masks.get(block)
-            if mask is None:
-                masks[block] = bit
-                if parent is not None:
-                    parents[block] = parent
-                    if child.setdefault(parent, block) != block:
-                        self._branches.setdefault(parent, set()).add(block)
-            elif mask & bit:
-                parent = block
-                continue
-            else:
-                masks[block] = self._one_object(mask | bit)
-            if not rooted:
-                unrooted[block] = unrooted.get(block, 0) | bit
-            elif unrooted:
-                self._root_below(bit, block)
-            parent = block
+    def begins(self, holder: Holder, block: int) -> bool:
+        """Whether the node holds this first block of a chain."""
+        run = self._heads.get(block)
+        return run is not None and bool(run.mask & holder.bit)
 
-    def remove(self, bit: int, block: int) -> None:
-        """Take a block that the node holds from it."""
-        if self._unrooted and self._unrooted.get(block, 0) & bit:
-            self._set_unrooted(block, self._unrooted[block] & ~bit)
-        elif block in self._child:
-            self._unroot_below(bit, block)
-        self._take(bit, block)
-
-    def forget(self, bit: int, block: int) -> None:
-        """Take a block from a node that is leaving, whose flags are of no interest any more."""
-        if self._unrooted and self._unrooted.get(block, 0) & bit:
-            self._set_unrooted(block, self._unrooted[block] & ~bit)
-        self._take(bit, block)
-
-    def cuts(self, chain: Sequence[int], among: int, hint: Iterable[tuple[int, int]] = ()) -> Cuts:
+    def cuts(self, chain: Sequence[int], among: int) -> Cuts:
         """Return the longest prefix of a chain on each of some nodes, those with none left out.
 
         Args:
             chain: sequence hashes, first block first.
             among: the nodes asked for.
-            hint: the answer of an earlier call with a prefix of this chain: where it still holds, it costs two
-                look-ups per entry; it never changes the answer.
         """
-        found: Cuts = []
-        size = len(chain)
-        if not size:
-            return found
-        rooted = self.rooted
-        nodes = rooted(chain[0]) & among
-        at = 0
-        hints = iter(hint)
-        while nodes:
-            if rooted(chain[size - 1]) & among == nodes:
-                found.append((size, nodes))
-                break
-            low, high = at, size - 1
-            for guess, _ in hints:
-                if low < guess < high:
-                    if rooted(chain[guess - 1]) & among == nodes:
-                        low = guess - 1
-                        if rooted(chain[guess]) & among != nodes:
-                            high = guess
-                        else:
-                            low = guess
-                    else:
-                        high = guess - 1
-                    break
-            while high - low > 1:
-                middle = (low + high) // 2
-                if rooted(chain[middle]) & among == nodes:
-                    low = middle
-                else:
-                    high = middle
-            rest = rooted(chain[high]) & among
-            found.append((high, nodes & ~rest))
-            nodes, at = rest, high
-        return found
+        return walk(self._heads, chain, among)
 
-    def _one_object(self, mask: int) -> int:
-        if len(self._sets) >= _MAX_INTERNED:
-            self._sets.clear()
-        return self._sets.setdefault(mask, mask)
+    def add(self, holder: Holder, parent: int | None, names: list[int], tokens: list[int], t: float) -> Added:
+        """Put consecutive blocks on a node.
 
-    def _take(self, bit: int, block: int) -> None:
-        mask = self._masks[block] & ~bit
-        if mask:
-            self._masks[block] = self._one_object(mask)
-            return
-        del self._masks[block]
-        parent = self._parents.pop(block, None)
-        if parent is None:
-            return
-        others = self._branches.get(parent)
-        if self._child[parent] != block:
-            others = self._branches[parent]
-            others.discard(block)
-        elif others:
-            self._child[parent] = others.pop()
+        Args:
+            holder: the node.
+            parent: the node's name of the block before them; None at the beginning of a chain.
+            names: what the engine calls them.
+            tokens: their tokens hashes.
+            t: seconds.
+
+        Returns:
+            What came of it: ``PUT``; ``NO_PARENT``, the node does not hold the parent; ``CLASH``, one of them has the
+            name of the parent or of another of them. Nothing was put then.
+        """
+        book, heads = holder.book, self._heads
+        run: Run | None = None
+        place, block = -1, None
+        if parent is not None:
+            found = self._find(holder, parent)
+            if found is None:
+                return NO_PARENT
+            run, place = found
+            block = run.blocks[place]
+        blocks = [next_hash(block, tokens[0])] if len(tokens) == 1 else sequence_hashes(tokens, block)
+        if names != blocks and not book.keys().isdisjoint(names):
+            if parent in names or len(set(names)) != len(names):
+                return CLASH
+            self._settle(holder, names, blocks)
+            if parent is not None:
+                found = self._find(holder, parent)
+                if found is None:
+                    return NO_PARENT
+                run, place = found
+        if (
+            blocks[0] not in heads
+            and (run is None or place + 1 == len(run.blocks))
+            and not (self._lost and not heads.keys().isdisjoint(blocks))
+        ):
+            if self._grow(holder, run, place, names, blocks, t) is None:
+                return CLASH
+        elif len(set(names)) != len(names):
+            return CLASH
         else:
-            del self._child[parent]
-        if others is not None and not others:
-            del self._branches[parent]
+            self._add_slowly(holder, run, place, names, blocks, t)
+        return PUT
 
-    def _set_unrooted(self, block: int, mask: int) -> None:
-        if mask:
-            self._unrooted[block] = mask
+    def _add_slowly(
+        self, holder: Holder, run: Run | None, place: int, names: list[int], blocks: list[int], t: float
+    ) -> None:
+        """Put blocks some of which are there already."""
+        bit, heads = holder.bit, self._heads
+        at, size = 0, len(blocks)
+        while at < size:
+            there, first = heads.get(blocks[at]), 0
+            if run is not None and place + 1 < len(run.blocks) and run.blocks[place + 1] == blocks[at]:
+                there, first = run, place + 1
+            if there is None:
+                end = at + 1
+                while end < size and blocks[end] not in heads:
+                    end += 1
+                grown = self._grow(holder, run, place, names[at:end], blocks[at:end], t)
+                if grown is None:
+                    return
+                run, place = grown
+                at = end
+                continue
+            count = match(there.blocks, first, blocks, at)
+            if there.mask & bit:
+                there.touch(bit, t)
+                self._also_named(holder, there, first, names[at : at + count])
+                run, place = there, first + count - 1
+            else:
+                rooted = run is None or bool(run.rooted & bit)
+                if first:
+                    there = self._cut(there, first)
+                if count < len(there.blocks):
+                    self._cut(there, count)
+                self._enter(holder, there, names[at : at + count], t, rooted=rooted)
+                run, place = there, count - 1
+            at += count
+
+    def remove(self, holder: Holder, name: int) -> bool:
+        """Take a name from a node, and with the last name the block; return whether the node had it."""
+        bit = holder.bit
+        at = holder.book.get(name)
+        if at is None:
+            return False
+        run = self._run(at)
+        names = run.names.get(bit, run.blocks)
+        if holder.aliases and self._one_name_less(holder, run, names, name):
+            return True
+        if run.mask == bit and names[-1] == name and run.blocks[-1] not in self._children:
+            del holder.book[name]
+            block = run.blocks.pop()
+            if names is not run.blocks:
+                names.pop()
+            self.size -= 1
+            if not run.blocks:
+                del self._heads[block]
+                self._discard(run)
+            return True
+        self._take_out(holder, run, names.index(name))
+        del holder.book[name]
+        return True
+
+    def leave(self, holder: Holder) -> Iterator[None]:
+        """Take everything from a node, one run per step, so that it can be done by and by; then the bit is free.
+
+        The node must not be asked about or added to any more.
+        """
+        bit, book = holder.bit, holder.book
+        while book:
+            _, at = book.popitem()
+            run = self._runs[at]
+            if run is not None and run.mask & bit:
+                run.drop(bit)
+                if not run.mask:
+                    self._kill(run)
+                yield
+        del self._holders[bit]
+
+    # names
+
+    def _find(self, holder: Holder, name: int) -> tuple[Run, int] | None:
+        at = holder.book.get(name)
+        if at is None:
+            return None
+        run = self._run(at)
+        names = run.names.get(holder.bit, run.blocks)
+        if names[-1] == name:
+            return run, len(names) - 1
+        if holder.aliases and name not in names:
+            block = next(block for block, others in holder.aliases.items() if name in others)
+            return run, run.blocks.index(block)
+        return run, names.index(name)
+
+    def _settle(self, holder: Holder, names: list[int], blocks: list[int]) -> None:
+        """Give up the names that stood for other blocks so far."""
+        pairs: dict[int, dict[int, int]] = {}
+        stray = []
+        for name, block in zip(names, blocks, strict=True):
+            at = holder.book.get(name)
+            if at is None:
+                continue
+            if at not in pairs:
+                run = self._run(at)
+                pairs[at] = dict(zip(run.names.get(holder.bit, run.blocks), run.blocks, strict=True))
+            stands_for = pairs[at].get(name)
+            if stands_for is None:
+                stands_for = self.block(holder, name)
+            if stands_for != block:
+                stray.append(name)
+        for name in stray:
+            self.remove(holder, name)
+
+    def _also_named(self, holder: Holder, run: Run, first: int, names: list[int]) -> None:
+        """Note the names that are new of blocks which the node holds already."""
+        held = run.names.get(holder.bit, run.blocks)
+        if held[first : first + len(names)] == names:
+            return
+        for block, name in zip(run.blocks[first : first + len(names)], names, strict=True):
+            if name not in holder.book:
+                holder.book[name] = run.id
+                holder.aliases.setdefault(block, []).append(name)
+                holder.more += 1
+
+    def _one_name_less(self, holder: Holder, run: Run, names: list[int], name: int) -> bool:
+        """Take a name from a block that has others; False if it has none."""
+        if name in names:
+            place = names.index(name)
+            block = run.blocks[place]
+            others = holder.aliases.get(block)
+            if not others:
+                return False
+            if names is run.blocks:
+                names = run.names[holder.bit] = list(run.blocks)
+            names[place] = others.pop()
         else:
-            del self._unrooted[block]
+            block, others = next(pair for pair in holder.aliases.items() if name in pair[1])
+            others.remove(name)
+        if not others:
+            del holder.aliases[block]
+        holder.more -= 1
+        del holder.book[name]
+        return True
 
-    def _children(self, block: int) -> list[int]:
-        first = self._child.get(block)
-        if first is None:
+    # runs
+
+    def _run(self, at: int) -> Run:
+        run = self._runs[at]
+        if run is None:
+            raise AssertionError(f"run {at} is gone")
+        return run
+
+    def _new(self, blocks: list[int], after: int | None, mask: int, rooted: int, t: float) -> Run:
+        if self._free:
+            at = self._free.pop()
+        else:
+            at = len(self._runs)
+            self._runs.append(None)
+        run = self._runs[at] = Run(at, blocks, after, mask, rooted, t)
+        self._heads[blocks[0]] = run
+        if after is not None:
+            self._children.setdefault(after, set()).add(at)
+        return run
+
+    def _grow(
+        self, holder: Holder, run: Run | None, place: int, names: list[int], blocks: list[int], t: float
+    ) -> tuple[Run, int] | None:
+        """Put blocks that nobody holds behind a block, or at the beginning of a chain.
+
+        Returns:
+            Where the last one is; None if two of them have one name: then nothing was put.
+        """
+        bit, book, size = holder.bit, holder.book, len(blocks)
+        longer = run is not None and run.mask == bit and place + 1 == len(run.blocks) and place < _LONGEST
+        at = run.id if run is not None and longer else self._free[-1] if self._free else len(self._runs)
+        before = len(book)
+        for name in names:
+            book[name] = at
+        if len(book) - before != size:
+            for name in names:
+                book.pop(name, None)
+            return None
+        self.size += size
+        if run is not None and longer:
+            if names != blocks or run.names:
+                if not run.names:
+                    run.names[bit] = list(run.blocks)
+                run.names[bit] += names
+            run.blocks += blocks
+            run.t = t
+        else:
+            rooted = bit if run is None else run.rooted & bit
+            after = None if run is None else run.blocks[place]
+            run = self._new(list(blocks), after, bit, rooted, t)
+            if names != blocks:
+                run.names[bit] = list(names)
+        if self._lost and not self._lost.isdisjoint(blocks):
+            for block in self._lost.intersection(blocks):
+                self._lost.discard(block)
+                if run.rooted:
+                    self._root_below(bit, [block])
+        return run, len(run.blocks) - 1
+
+    def _enter(self, holder: Holder, run: Run, names: list[int], t: float, *, rooted: bool) -> None:
+        """Let a node hold a run that others hold already."""
+        bit = holder.bit
+        if not run.mask:
+            run.t = t
+        run.mask |= bit
+        run.times[bit] = t
+        if names != run.blocks:
+            run.names[bit] = list(names)
+        book, at = holder.book, run.id
+        for name in names:
+            book[name] = at
+        if rooted:
+            run.rooted |= bit
+            self._root_below(bit, run.blocks)
+
+    def _cut(self, run: Run, at: int) -> Run:
+        """Cut a run in two; return the second part."""
+        rest = self._new(run.blocks[at:], run.blocks[at - 1], run.mask, run.rooted, run.t)
+        rest.times = dict(run.times)
+        del run.blocks[at:]
+        for bit, names in run.names.items():
+            rest.names[bit] = names[at:]
+            del names[at:]
+        for holder in self._holders_of(rest.mask):
+            holder.book.update(zip(rest.names.get(holder.bit, rest.blocks), repeat(rest.id)))
+            if holder.aliases:
+                for block in holder.aliases.keys() & set(rest.blocks):
+                    holder.book.update(zip(holder.aliases[block], repeat(rest.id)))
+        return rest
+
+    def _take_out(self, holder: Holder, run: Run, place: int) -> None:
+        """Take a block from the middle of a run, or one that others hold too, or one on which runs hang."""
+        bit = holder.bit
+        if place + 1 < len(run.blocks):
+            self._cut(run, place + 1)
+        if place:
+            run = self._cut(run, place)
+        if run.rooted & bit:
+            self._unroot_below(bit, run.blocks)
+        run.drop(bit)
+        if not run.mask:
+            self._kill(run)
+        else:
+            self._join_next(run)
+
+    def _join_next(self, run: Run) -> None:
+        """Put a run of one block in front of the run behind it, if that is the only one and the same nodes hold it."""
+        block = run.blocks[0]
+        behind = self._children.get(block)
+        if behind is None or len(behind) > 1 or len(run.blocks) > 1:
+            return
+        rest = self._run(next(iter(behind)))
+        if (rest.mask, rest.rooted) != (run.mask, run.rooted) or len(rest.blocks) >= _LONGEST:
+            return
+        for holder in self._holders_of(run.mask):
+            bit = holder.bit
+            name = run.names[bit][0] if bit in run.names else block
+            if name != block and bit not in rest.names:
+                rest.names[bit] = list(rest.blocks)
+            if bit in rest.names:
+                rest.names[bit].insert(0, name)
+            holder.book[name] = rest.id
+            for other in holder.aliases.get(block, ()):
+                holder.book[other] = rest.id
+        del self._heads[rest.blocks[0]]
+        del self._children[block]
+        rest.blocks.insert(0, block)
+        rest.after = run.after
+        self._heads[block] = rest
+        if run.after is not None:
+            self._children[run.after].add(rest.id)
+        self._discard(run)
+
+    def _kill(self, run: Run) -> None:
+        """Drop a run that nobody holds."""
+        del self._heads[run.blocks[0]]
+        self.size -= len(run.blocks)
+        if not self._children.keys().isdisjoint(run.blocks):
+            self._lost.update(self._children.keys() & set(run.blocks))
+        self._discard(run)
+
+    def _discard(self, run: Run) -> None:
+        self._runs[run.id] = None
+        self._free.append(run.id)
+        after = run.after
+        if after is not None:
+            behind = self._children[after]
+            behind.discard(run.id)
+            if not behind:
+                del self._children[after]
+                self._lost.discard(after)
+
+    def _holders_of(self, mask: int) -> Iterator[Holder]:
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            yield self._holders[bit]
+
+    def _behind(self, blocks: list[int]) -> list[Run]:
+        if self._children.keys().isdisjoint(blocks):
             return []
-        return [first, *self._branches.get(block, ())]
+        return [self._run(at) for block in blocks for at in self._children.get(block, ())]
 
-    def _root_below(self, bit: int, block: int) -> None:
-        todo = self._children(block)
+    def _root_below(self, bit: int, blocks: list[int]) -> None:
+        todo = self._behind(blocks)
         while todo:
-            below = todo.pop()
-            mask = self._unrooted.get(below, 0)
-            if mask & bit:
-                self._set_unrooted(below, mask & ~bit)
-                todo += self._children(below)
+            run = todo.pop()
+            if run.mask & bit and not run.rooted & bit:
+                run.rooted |= bit
+                todo += self._behind(run.blocks)
 
-    def _unroot_below(self, bit: int, block: int) -> None:
-        todo = self._children(block)
+    def _unroot_below(self, bit: int, blocks: list[int]) -> None:
+        todo = self._behind(blocks)
         while todo:
-            below = todo.pop()
-            mask = self._unrooted.get(below, 0)
-            if self._masks[below] & bit and not mask & bit:
-                self._unrooted[below] = mask | bit
-                todo += self._children(below)
+            run = todo.pop()
+            if run.rooted & bit:
+                run.rooted &= ~bit
+                todo += self._behind(run.blocks)

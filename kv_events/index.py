@@ -6,76 +6,42 @@ Memory is bounded by ``max_blocks``; what a million blocks take is measured by `
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from kv_events.chain import SEED, pack_pair, xxh3
-from kv_events.forest import Cuts, Forest
-from kv_events.shelf import Orphans, Run, Shelf
+from kv_events.chain import sequence_hashes
+from kv_events.forest import CLASH, NO_PARENT, PUT, Added, Forest
+from kv_events.runs import Cuts, Holder
+from kv_events.shelf import Orphans, Shelf, Waiting
+from kv_events.stats import Counters, IndexStats, NodeStats
 from kv_events.types import NodeId
-from kv_events.wire import DEVICE, Cleared, KvEvent, Removed, Stored, StoredBlock
+from kv_events.wire import DEVICE, Cleared, KvEvent, Removed, Stored
 
 _MAX_TIERS: Final = 8
-_SWEEP: Final = 512
+_MAX_SETS: Final = 4096
+_MAX_GONE: Final = 64
 
 
-@dataclass
-class Counters:
-    """What the index has seen since it was made; blocks, unless said otherwise."""
+class Node:
+    """One node inside the index. Read ``id``, ``bit``, ``block_size`` and ``stale``; the rest is the index's."""
 
-    stored: int = 0
-    removed: int = 0
-    cleared: int = 0
-    """Events."""
-    unknown: int = 0
-    """Events of a kind that we do not know."""
-    unknown_removed: int = 0
-    """Removals of blocks that were not there."""
-    self_parented: int = 0
-    """Runs in which a block was its own parent; rejected from there on."""
-    misplaced: int = 0
-    """Runs that claim to start in mid-sequence and name no parent; rejected (events)."""
-    orphaned: int = 0
-    joined: int = 0
-    orphans_dropped: int = 0
-    refused: int = 0
-    """Over ``max_blocks``, ``max_nodes`` or too many tiers."""
+    __slots__ = ("block_size", "holder", "id", "lower", "orphans", "removed", "stale", "stored")
 
+    def __init__(self, node: NodeId, holder: Holder, max_orphans: int) -> None:
+        self.id = node
+        self.holder = holder
+        self.lower: dict[str, Shelf] = {}
+        self.orphans = Orphans(max_orphans)
+        self.block_size: int | None = None
+        self.stale = False
+        self.stored = 0
+        self.removed = 0
 
-@dataclass(frozen=True)
-class NodeStats:
-    """One node as the index knows it."""
-
-    node: NodeId
-    block_size: int | None
-    blocks: int
-    lower: dict[str, int]
-    orphans: int
-    stale: bool
-
-
-@dataclass(frozen=True)
-class IndexStats:
-    """The index as a whole; ``blocks`` are distinct ones, ``resident`` counts each node's."""
-
-    nodes: int
-    blocks: int
-    resident: int
-    lower: int
-    orphans: int
-    counters: Counters
-
-
-@dataclass
-class _Node:
-    id: NodeId
-    bit: int
-    orphans: Orphans
-    device: Shelf = field(default_factory=Shelf)
-    lower: dict[str, Shelf] = field(default_factory=dict)
-    block_size: int | None = None
-    stale: bool = False
+    @property
+    def bit(self) -> int:
+        """The node's bit in sets of nodes; another one after its blocks have been cleared."""
+        return self.holder.bit
 
 
 class BlockIndex:
@@ -90,17 +56,22 @@ class BlockIndex:
     def __init__(self, *, max_blocks: int = 8_000_000, max_orphans: int = 65_536, max_nodes: int = 4096) -> None:
         self.counters = Counters()
         self.max_blocks = max_blocks
+        self.version = 0
+        """Changes whenever an answer may."""
         self._max_orphans = max_orphans
         self._max_nodes = max_nodes
         self._forest = Forest()
-        self._nodes: dict[NodeId, _Node] = {}
-        self._by_bit: dict[int, _Node] = {}
+        self._nodes: dict[NodeId, Node] = {}
+        self._by_bit: dict[int, Node] = {}
+        self._sets: dict[int, tuple[Node, ...]] = {}
         self._free: list[int] = []
         self._next_bit = 1
         self._all = 0
         self._sized: dict[int, int] = {}
-        self._graves: list[tuple[int, Shelf]] = []
-        self._count = 0
+        self._recent: OrderedDict[Node, int] = OrderedDict()
+        self._forgotten = 0
+        """Changes up to this version are no longer told."""
+        self._leaving: list[tuple[Holder, Iterator[None]]] = []
 
     # nodes
 
@@ -139,11 +110,9 @@ class BlockIndex:
     def drop_node(self, node: NodeId) -> None:
         """Forget a node. Its blocks earn nothing from now on; their memory is given back by and by."""
         known = self._nodes.pop(node, None)
-        if known is None:
-            return
-        self._hide(known)
-        self._bury(known)
-        self._count -= sum(len(shelf.blocks) for shelf in known.lower.values())
+        if known is not None:
+            self._hide(known)
+            self._retire(known.holder)
 
     def drop_worker(self, worker_id: int) -> list[NodeId]:
         """Forget every rank of a worker; return them."""
@@ -155,12 +124,10 @@ class BlockIndex:
     def clear(self, node: NodeId) -> None:
         """Forget the blocks of a node in every tier, and its orphans; the node stays."""
         known = self._nodes.get(node)
-        if known is None:
-            return
-        self._renew(known)
-        self._count -= sum(len(shelf.blocks) for shelf in known.lower.values())
-        known.lower.clear()
-        known.orphans = Orphans(self._max_orphans)
+        if known is not None:
+            self._clear_device(known)
+            known.lower.clear()
+            known.orphans = Orphans(self._max_orphans)
 
     # events
 
@@ -169,17 +136,18 @@ class BlockIndex:
         known = self._nodes.get(event.node) or self._join(event.node)
         if known is None:
             return
-        if self._graves:
-            self._sweep()
+        self._changed(known)
         data = event.data
-        if isinstance(data, Stored):
+        if type(data) is Stored:
             self._store(known, event.tier, data, t)
-        elif isinstance(data, Removed):
+        elif type(data) is Removed:
             self._remove(known, event.tier, data.block_hashes)
-        elif isinstance(data, Cleared):
+        elif type(data) is Cleared:
             self._clear_tier(known, event.tier)
         else:
             self.counters.unknown += 1
+        if self._leaving:
+            self._sweep()
 
     # questions
 
@@ -190,21 +158,43 @@ class BlockIndex:
             hashes: sequence hashes, first block first.
             block_size: only nodes with this block size (None: all; hashes of another size never match anyway).
         """
-        return {node: blocks for blocks, node in self.expand(self.cuts(hashes, block_size))}
+        return {node.id: blocks for blocks, mask, _ in self.cuts(hashes, block_size) for node in self.members(mask)}
 
-    def cuts(self, hashes: Sequence[int], block_size: int | None = None, hint: Iterable[tuple[int, int]] = ()) -> Cuts:
-        """Return the same in compact form; ``hint`` is an earlier answer for a prefix of these hashes."""
-        among = self._all if block_size is None else self._sized.get(block_size, 0)
-        return self._forest.cuts(hashes, among, hint)
+    def cuts(self, hashes: Sequence[int], block_size: int | None = None, among: int = -1) -> Cuts:
+        """Return the same by sets of nodes, see ``members``, with the run that says when it was last announced.
 
-    def expand(self, cuts: Cuts) -> Iterator[tuple[int, NodeId]]:
-        """Spell out what ``cuts`` returned, (blocks, node) each."""
-        for blocks, mask in cuts:
-            rest = mask
-            while rest:
-                bit = rest & -rest
-                rest ^= bit
-                yield blocks, self._by_bit[bit].id
+        ``among`` is the set of nodes asked about, -1 for all.
+        """
+        asked = among & (self._all if block_size is None else self._sized.get(block_size, 0))
+        return self._forest.cuts(hashes, asked) if asked else []
+
+    def changed_since(self, version: int) -> list[Node] | None:
+        """Return the nodes of which an answer may have changed; None: too long ago to tell."""
+        if version < self._forgotten:
+            return None
+        found: list[Node] = []
+        for node in reversed(self._recent):
+            if self._recent[node] <= version:
+                break
+            found.append(node)
+        return found
+
+    def sized(self, block_size: int) -> int:
+        """Return the set of nodes with that block size."""
+        return self._sized.get(block_size, 0)
+
+    def node(self, node: NodeId) -> Node | None:
+        """Return the index's own record of a node."""
+        return self._nodes.get(node)
+
+    def members(self, mask: int) -> tuple[Node, ...]:
+        """Return the nodes of a set."""
+        found = self._sets.get(mask)
+        if found is None:
+            if len(self._sets) >= _MAX_SETS:
+                self._sets.clear()
+            found = self._sets[mask] = tuple(self._spell(mask))
+        return found
 
     def beyond(self, node: NodeId, hashes: Sequence[int], start: int, tiers: Sequence[str]) -> dict[str, int]:
         """Return how the prefix goes on behind its first ``start`` blocks in lower tiers, in blocks per tier.
@@ -216,232 +206,230 @@ class BlockIndex:
         if known is None:
             return found
         shelves = [(tier, known.lower[tier].blocks) for tier in tiers if tier in known.lower]
-        for at in range(start, len(hashes)):
-            block = hashes[at]
-            for tier, blocks in shelves:
-                if block in blocks:
-                    found[tier] = found.get(tier, 0) + 1
-                    break
-            else:
-                if block not in known.device.blocks:
-                    break
-                found[DEVICE] = found.get(DEVICE, 0) + 1
+        for at in range(start, len(hashes) if shelves else start):
+            tier = next((tier for tier, blocks in shelves if hashes[at] in blocks), None)
+            if tier is None:
+                break
+            found[tier] = found.get(tier, 0) + 1
         return found
 
-    def stored_at(self, node: NodeId, block: int) -> float | None:
-        """Return when a stored event of the device tier last named the block on the node."""
+    def begins(self, node: NodeId, first_block: int) -> bool:
+        """Whether the node holds a block that begins a chain, given its hash."""
         known = self._nodes.get(node)
-        return known.device.blocks.get(block) if known else None
+        return known is not None and self._forest.begins(known.holder, first_block)
+
+    def lower_tiers(self, node: NodeId) -> Sequence[str]:
+        """Return the tiers below the device of which the node has announced blocks."""
+        known = self._nodes.get(node)
+        return tuple(known.lower) if known else ()
 
     def holds_any(self, node: NodeId) -> bool:
         """Whether the node holds any block in any tier."""
         known = self._nodes.get(node)
-        return known is not None and (bool(known.device.blocks) or any(s.blocks for s in known.lower.values()))
+        return known is not None and bool(known.holder.book or any(shelf.names for shelf in known.lower.values()))
 
     def node_stats(self, node: NodeId) -> NodeStats | None:
         """Return one node's figures."""
         known = self._nodes.get(node)
         if known is None:
             return None
-        lower = {tier: len(shelf.blocks) for tier, shelf in known.lower.items()}
-        blocks = len(known.device.blocks)
-        return NodeStats(node, known.block_size, blocks, lower, known.orphans.size, known.stale)
+        return NodeStats(
+            node=node,
+            block_size=known.block_size,
+            blocks=len(known.holder),
+            lower={tier: len(shelf.blocks) for tier, shelf in known.lower.items()},
+            orphans=known.orphans.size,
+            stale=known.stale,
+            stored=known.stored,
+            removed=known.removed,
+        )
 
     def stats(self) -> IndexStats:
         """Return the figures of the whole."""
         nodes = self._nodes.values()
-        resident = sum(len(known.device.blocks) for known in nodes)
-        lower = sum(len(shelf.blocks) for known in nodes for shelf in known.lower.values())
-        orphans = sum(known.orphans.size for known in nodes)
-        return IndexStats(len(nodes), len(self._forest), resident, lower, orphans, self.counters)
+        return IndexStats(
+            nodes=len(nodes),
+            blocks=self._forest.size,
+            resident=sum(len(known.holder) for known in nodes),
+            lower=sum(len(shelf.blocks) for known in nodes for shelf in known.lower.values()),
+            orphans=sum(known.orphans.size for known in nodes),
+            counters=self.counters,
+        )
 
-    # inside
+    # inside: nodes
 
-    def _join(self, node: NodeId) -> _Node | None:
+    def _join(self, node: NodeId) -> Node | None:
         known = self._nodes.get(node)
         if known is None:
             if len(self._nodes) >= self._max_nodes:
                 self.counters.refused += 1
                 return None
-            known = _Node(node, 0, Orphans(self._max_orphans))
-            self._nodes[node] = known
+            known = self._nodes[node] = Node(node, self._new_holder(), self._max_orphans)
             self._show(known)
         return known
 
-    def _show(self, known: _Node) -> None:
-        if not known.bit:
-            if self._free:
-                known.bit = self._free.pop()
-            else:
-                known.bit = self._next_bit
-                self._next_bit <<= 1
-        self._by_bit[known.bit] = known
-        self._all |= known.bit
-        if known.block_size is not None:
-            self._sized[known.block_size] = self._sized.get(known.block_size, 0) | known.bit
+    def _changed(self, known: Node) -> None:
+        self.version += 1
+        self._recent[known] = self.version
+        self._recent.move_to_end(known)
+        if len(self._recent) > 2 * len(self._nodes) + _MAX_GONE:
+            _, self._forgotten = self._recent.popitem(last=False)
 
-    def _hide(self, known: _Node) -> None:
-        del self._by_bit[known.bit]
-        self._all &= ~known.bit
+    def _new_holder(self) -> Holder:
+        if self._free:
+            return self._forest.join(self._free.pop())
+        self._next_bit <<= 1
+        return self._forest.join(self._next_bit >> 1)
+
+    def _show(self, known: Node) -> None:
+        bit = known.bit
+        self._by_bit[bit] = known
+        self._all |= bit
         if known.block_size is not None:
-            self._sized[known.block_size] &= ~known.bit
+            self._sized[known.block_size] = self._sized.get(known.block_size, 0) | bit
+        self._sets.clear()
+        self._changed(known)
+
+    def _hide(self, known: Node) -> None:
+        bit = known.bit
+        del self._by_bit[bit]
+        self._all &= ~bit
+        if known.block_size is not None:
+            self._sized[known.block_size] &= ~bit
             if not self._sized[known.block_size]:
                 del self._sized[known.block_size]
+        self._sets.clear()
+        self._changed(known)
 
-    def _bury(self, known: _Node) -> None:
-        if known.device.blocks:
-            self._graves.append((known.bit, known.device))
-            known.device = Shelf()
-        else:
-            self._free.append(known.bit)
-        known.bit = 0
+    def _spell(self, mask: int) -> Iterator[Node]:
+        rest = mask
+        while rest:
+            bit = rest & -rest
+            rest ^= bit
+            yield self._by_bit[bit]
 
-    def _renew(self, known: _Node) -> None:
-        """Give a node an empty device shelf and a new bit, in no time whatever it held."""
-        if known.device.blocks:
+    def _retire(self, holder: Holder) -> None:
+        self._leaving.append((holder, self._forest.leave(holder)))
+
+    def _clear_device(self, known: Node) -> None:
+        """Give a node an empty device tier, in no time whatever it held: under a new bit."""
+        if known.holder.book:
             self._hide(known)
-            self._bury(known)
+            self._retire(known.holder)
+            known.holder = self._new_holder()
             self._show(known)
 
-    def _sweep(self, blocks: int = _SWEEP) -> None:
-        bit, shelf = self._graves[-1]
-        left = shelf.blocks
-        forget = self._forest.forget
-        for _ in range(min(blocks, len(left))):
-            forget(bit, left.popitem()[0])
-            self._count -= 1
-        if not left:
-            self._graves.pop()
-            self._free.append(bit)
+    def _sweep(self) -> None:
+        """Take one run from a node that has left."""
+        holder, steps = self._leaving[-1]
+        for _ in range(4):
+            if next(steps, self) is self:
+                self._leaving.pop()
+                self._free.append(holder.bit)
+                return
 
-    def _shelf(self, known: _Node, tier: str) -> Shelf | None:
-        if tier == DEVICE:
-            return known.device
-        shelf = known.lower.get(tier)
-        if shelf is None:
-            if len(known.lower) >= _MAX_TIERS:
-                return None
-            shelf = known.lower[tier] = Shelf()
-        return shelf
+    # inside: blocks
 
-    def _find(self, known: _Node, shelf: Shelf, name: int) -> int | None:
-        block = shelf.find(name)
-        if block is None and shelf is not known.device:
-            block = known.device.find(name)
-        if block is None and known.lower:
-            for other in known.lower.values():
-                block = other.find(name)
-                if block is not None:
-                    break
-        return block
-
-    def _store(self, known: _Node, tier: str, data: Stored, t: float) -> None:
-        counters = self.counters
-        shelf = self._shelf(known, tier)
-        if shelf is None or self._count + len(data.blocks) > self.max_blocks:
-            counters.refused += len(data.blocks)
+    def _store(self, known: Node, tier: str, data: Stored, t: float) -> None:
+        size = len(data.block_hashes)
+        below = sum(len(shelf.names) for shelf in known.lower.values()) if known.lower else 0
+        if not size:
             return
-        if data.parent_hash is None:
-            if data.start_position:
-                counters.misplaced += 1
-                return
-            parent = None
-        else:
-            if data.blocks and data.blocks[0].block_hash == data.parent_hash:
-                counters.self_parented += 1
-                return
-            parent = self._find(known, shelf, data.parent_hash)
-            if parent is None:
-                self._wait_for(known, data.parent_hash, Run(tier, data.blocks, t))
-                return
-        self._place(known, shelf, parent, data.blocks, t)
-        if known.orphans:
-            self._join_orphans(known, data.blocks)
+        # Blocks of nodes that have left count until they are swept.
+        if self._forest.size + below + size > self.max_blocks:
+            self.counters.refused += size
+        elif data.start_position and data.parent_hash is None:
+            self.counters.misplaced += 1
+        elif not self._place(known, tier, data, t):
+            self._wait_for(known, Waiting(tier, data, t))
+        elif known.orphans.size:
+            self._join_orphans(known, data.block_hashes)
 
-    def _wait_for(self, known: _Node, parent: int, run: Run) -> None:
+    def _wait_for(self, known: Node, run: Waiting) -> None:
         elsewhere = sum(other.orphans.size for other in self._nodes.values()) - known.orphans.size
         known.orphans.limit = self._max_orphans - elsewhere
-        self.counters.orphaned += len(run.blocks)
-        self.counters.orphans_dropped += known.orphans.keep(parent, run)
+        self.counters.orphaned += len(run.names)
+        self.counters.orphans_dropped += known.orphans.keep(run)
 
-    def _place(
-        self, known: _Node, shelf: Shelf, parent: int | None, run: Sequence[StoredBlock], t: float
-    ) -> int | None:
-        """Put a run on a shelf behind its parent; return the sequence hash of its last block."""
-        blocks, names = shelf.blocks, shelf.names
-        before = len(blocks)
-        first = parent
-        placed: list[int] = []
-        last = None
-        for item in run:
-            name = item.block_hash
-            if name == last:
-                self.counters.self_parented += 1
-                break
-            last = name
-            parent = item.tokens_hash if parent is None else xxh3(pack_pair(parent, item.tokens_hash), SEED)
-            if name != parent:
-                old = names.get(name)
-                if old != parent:
-                    if old is not None:
-                        self._give_up(known, shelf, name)
-                    names[name] = parent
-                    if parent in blocks:
-                        shelf.more[parent] = shelf.more.get(parent, 0) + 1
-            blocks[parent] = t
-            placed.append(parent)
-        self._count += len(blocks) - before
-        self.counters.stored += len(placed)
-        if shelf is known.device:
-            self._forest.add(known.bit, first, placed)
-        return parent
+    def _place(self, known: Node, tier: str, data: Stored, t: float) -> bool:
+        """Put a run on the node; False if its parent is not there.
 
-    def _give_up(self, known: _Node, shelf: Shelf, name: int) -> bool:
-        block, gone = shelf.take(name)
-        if block is None:
-            return False
-        if gone:
-            self._count -= 1
-            if shelf is known.device:
-                self._forest.remove(known.bit, block)
-        return True
+        On the device a parent must be on the device: behind a block that is not, nothing is a prefix.
+        """
+        names = data.block_hashes
+        parent = data.parent_hash
+        if tier == DEVICE:
+            outcome = CLASH
+            if names[0] != parent:
+                outcome = self._forest.add(known.holder, parent, names, data.tokens_hashes, t)
+        else:
+            outcome = self._shelve(known, tier, data)
+        if outcome == PUT:
+            known.stored += len(names)
+            self.counters.stored += len(names)
+        elif outcome == CLASH:
+            self.counters.self_parented += 1
+        return outcome != NO_PARENT
 
-    def _join_orphans(self, known: _Node, run: Sequence[StoredBlock]) -> None:
-        """Place the runs that waited for a block of this run, and those that waited for them, and so on."""
-        todo = [item.block_hash for item in run]
-        struck: list[Run] = []
-        while todo and known.orphans:
-            name = todo.pop()
-            for waiting in known.orphans.claim(name):
-                shelf = self._shelf(known, waiting.tier)
-                if shelf is None:
-                    continue
-                parent = self._find(known, shelf, name)
-                if parent is None:
-                    continue
-                self._place(known, shelf, parent, waiting.blocks, waiting.t)
-                self.counters.joined += len(waiting.blocks)
-                todo += [item.block_hash for item in waiting.blocks]
-                if waiting.gone:
-                    struck.append(waiting)
-        for run_with_holes in struck:
-            self._remove(known, run_with_holes.tier, run_with_holes.gone)
-
-    def _remove(self, known: _Node, tier: str, names: Iterable[int]) -> None:
-        shelf = self._shelf(known, tier)
-        counters = self.counters
+    def _shelve(self, known: Node, tier: str, data: Stored) -> Added:
+        shelf = known.lower.get(tier)
+        names, parent = data.block_hashes, data.parent_hash
+        block: int | None = None
+        if parent is not None:
+            block = self._forest.block(known.holder, parent)
+            if block is None:
+                below = (other.names[parent] for other in known.lower.values() if parent in other.names)
+                block = next(below, None)
+            if block is None:
+                return NO_PARENT
+            if parent in names:
+                return CLASH
+        if len(set(names)) != len(names):
+            return CLASH
         if shelf is None:
-            return
-        for name in names:
-            if self._give_up(known, shelf, name):
-                counters.removed += 1
-            elif not (known.orphans and known.orphans.strike(tier, name)):
-                counters.unknown_removed += 1
+            if len(known.lower) >= _MAX_TIERS:
+                self.counters.refused += len(names)
+                return CLASH
+            shelf = known.lower[tier] = Shelf()
+        for name, put in zip(names, sequence_hashes(data.tokens_hashes, block), strict=True):
+            shelf.put(name, put)
+        return PUT
 
-    def _clear_tier(self, known: _Node, tier: str) -> None:
+    def _join_orphans(self, known: Node, names: Sequence[int]) -> None:
+        """Place the runs that waited for one of these blocks, and those that waited for them, and so on."""
+        todo = list(names)
+        struck: list[Waiting] = []
+        while todo and known.orphans:
+            for run in known.orphans.claim(todo.pop()):
+                if not self._place(known, run.tier, run.data, run.t):
+                    # Its parent is there, but in another tier than it must be.
+                    known.orphans.keep(run)
+                    continue
+                self.counters.joined += len(run.names)
+                todo += run.data.block_hashes
+                if run.gone:
+                    struck.append(run)
+        for run in struck:
+            self._remove(known, run.tier, run.gone)
+
+    def _remove(self, known: Node, tier: str, names: Iterable[int]) -> None:
+        take = self._forest.remove
+        holder, orphans = known.holder, known.orphans
+        shelf = None if tier == DEVICE else known.lower.get(tier)
+        removed = unknown = 0
+        for name in names:
+            if take(holder, name) if tier == DEVICE else shelf is not None and shelf.take(name):
+                removed += 1
+            elif not (orphans and orphans.strike(tier, name)):
+                unknown += 1
+        known.removed += removed
+        self.counters.removed += removed
+        self.counters.unknown_removed += unknown
+
+    def _clear_tier(self, known: Node, tier: str) -> None:
         self.counters.cleared += 1
         known.orphans.drop_tier(tier)
         if tier == DEVICE:
-            self._renew(known)
-        elif tier in known.lower:
-            self._count -= len(known.lower.pop(tier).blocks)
+            self._clear_device(known)
+        else:
+            known.lower.pop(tier, None)

@@ -3,48 +3,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kv_events.wire import StoredBlock
+from kv_events.wire import Stored
 
 
 class Shelf:
-    """The blocks of one node in one tier.
+    """The blocks of one node in a tier below the device, by the engine's names.
 
-    ``blocks`` maps a sequence hash to the time of the last stored event that named it. Engines that name a block by
-    its sequence hash (Dynamo's mock workers) need no further map; for the others ``names`` maps the engine's name to
-    it, and ``more`` counts the second, third, … name of a block, so that it stays until its last name is removed.
+    ``blocks`` counts the names of each block (sequence hash), so that it stays until its last name is removed.
     """
 
-    __slots__ = ("blocks", "more", "names")
+    __slots__ = ("blocks", "names")
 
     def __init__(self) -> None:
-        self.blocks: dict[int, float] = {}
+        self.blocks: dict[int, int] = {}
         self.names: dict[int, int] = {}
-        self.more: dict[int, int] = {}
 
-    def find(self, name: int) -> int | None:
-        """Return the sequence hash of the block of that name."""
-        block = self.names.get(name)
-        if block is None and name in self.blocks:
-            return name
-        return block
+    def put(self, name: int, block: int) -> None:
+        """Take in a block under a name."""
+        old = self.names.get(name)
+        if old == block:
+            return
+        if old is not None:
+            self.take(name)
+        self.names[name] = block
+        self.blocks[block] = self.blocks.get(block, 0) + 1
 
-    def take(self, name: int) -> tuple[int | None, bool]:
-        """Give up a name; return its block (None: unknown name) and whether the block is gone with it."""
+    def take(self, name: int) -> bool:
+        """Give up a name, and with its last name the block; return whether there was such a name."""
         block = self.names.pop(name, None)
         if block is None:
-            block = name
-        others = self.more.get(block, 0)
-        if others:
-            if others > 1:
-                self.more[block] = others - 1
-            else:
-                del self.more[block]
-            return block, False
-        if self.blocks.pop(block, None) is None:
-            return None, False
-        return block, True
+            return False
+        names = self.blocks[block] - 1
+        if names:
+            self.blocks[block] = names
+        else:
+            del self.blocks[block]
+        return True
 
 
 class Orphans:
@@ -53,7 +47,7 @@ class Orphans:
     __slots__ = ("_home", "_runs", "limit", "size")
 
     def __init__(self, limit: int) -> None:
-        self._runs: dict[int, list[Run]] = {}
+        self._runs: dict[int, list[Waiting]] = {}
         self._home: dict[int, int] = {}
         self.limit = limit
         self.size = 0
@@ -61,30 +55,31 @@ class Orphans:
     def __bool__(self) -> bool:
         return bool(self._runs)
 
-    def keep(self, parent: int, run: Run) -> int:
+    def keep(self, run: Waiting) -> int:
         """Keep a run; return how many blocks had to be dropped for it."""
         dropped = 0
-        if len(run.blocks) > self.limit:
-            return len(run.blocks)
+        parent = run.parent
+        if len(run.names) > self.limit:
+            return len(run.names)
         runs = self._runs.setdefault(parent, [])
         runs.append(run)
-        self.size += len(run.blocks)
+        self.size += len(run.names)
         for name in run.names:
             if name in self._home:
                 self._announced_again(name)
             self._home[name] = parent
         while self.size > self.limit:
             oldest = next(iter(self._runs))
-            dropped += sum(len(gone.blocks) for gone in self.claim(oldest))
+            dropped += sum(len(gone.names) for gone in self.claim(oldest))
         return dropped
 
-    def claim(self, parent: int) -> list[Run]:
+    def claim(self, parent: int) -> list[Waiting]:
         """Hand over the runs that wait for a parent."""
         runs = self._runs.pop(parent, None)
         if runs is None:
             return []
         for run in runs:
-            self.size -= len(run.blocks)
+            self.size -= len(run.names)
             for name in run.names:
                 if self._home.get(name) == parent:
                     del self._home[name]
@@ -95,7 +90,7 @@ class Orphans:
         for parent in list(self._runs):
             for run in self.claim(parent):
                 if run.tier != tier:
-                    self.keep(parent, run)
+                    self.keep(run)
 
     def strike(self, tier: str, name: int) -> bool:
         """Note that a waiting block was removed; return whether it was one."""
@@ -113,16 +108,17 @@ class Orphans:
             run.gone.discard(name)
 
 
-class Run:
-    """One stored event that waits; ``gone`` are those of its blocks that were removed meanwhile."""
+class Waiting:
+    """One stored event that waits; ``gone`` are the names of it that were removed meanwhile."""
 
-    __slots__ = ("blocks", "gone", "names", "t", "tier")
+    __slots__ = ("data", "gone", "names", "parent", "t", "tier")
 
-    def __init__(self, tier: str, blocks: Iterable[StoredBlock], t: float) -> None:
+    def __init__(self, tier: str, data: Stored, t: float) -> None:
         self.tier = tier
-        self.blocks = list(blocks)
+        self.data = data
         self.t = t
-        self.names = {block.block_hash for block in self.blocks}
+        self.parent = data.parent_hash or 0
+        self.names = set(data.block_hashes)
         self.gone: set[int] = set()
 
     def strike(self, name: int) -> bool:

@@ -311,9 +311,7 @@ class Sequencer:
         self.counters.held += 1
         lost.held.append(event)
         data = event.data
-        if isinstance(data, Stored):
-            lost.weight += len(data.blocks)
-        elif isinstance(data, Removed):
+        if isinstance(data, (Stored, Removed)):
             lost.weight += len(data.block_hashes)
         lost.weight += 1
         if lost.weight > self._max_held:

@@ -38,7 +38,7 @@ class Watch:
     """Compares what should be announced with what is.
 
     Args:
-        stored: whether the index holds a block on a node.
+        stored: whether a node holds a block, the first of a prompt.
         heard: whether a node has published any event at all.
         grace_s: how long an expected block may take to be announced.
         min_turns: turns in a row of which not one block was confirmed before a node is named.
@@ -59,7 +59,7 @@ class Watch:
         self._nodes: dict[NodeId, _Watched] = {}
 
     def ran(self, node: NodeId, block: int, t: float) -> None:
-        """Note that a turn whose prompt holds this block (sequence hash) ran on the node."""
+        """Note that a turn whose prompt begins with this block (its hash) ran on the node."""
         watched = self._nodes.setdefault(node, _Watched())
         if len(watched.expected) < 4 * self._min_turns:
             watched.expected.append((t, block))

@@ -12,7 +12,7 @@ import msgspec
 from kv_events.chain import sequence_hashes
 from kv_events.resync import Dump
 from kv_events.types import NodeId
-from kv_events.wire import DEVICE, Cleared, Envelope, KvBatch, KvEvent, Removed, Stored, StoredBlock
+from kv_events.wire import DEVICE, Cleared, Envelope, KvBatch, KvEvent, Removed, Stored
 
 A = NodeId(7, 0)
 B = NodeId(7, 1)
@@ -26,15 +26,15 @@ def tokens_hash(name: int) -> int:
 
 def chain(names: Iterable[int]) -> list[int]:
     """The sequence hashes of blocks that follow each other."""
-    return sequence_hashes(tokens_hash(name) for name in names)
+    return sequence_hashes([tokens_hash(name) for name in names])
 
 
 def stored(
     names: Iterable[int], parent: int | None = None, *, node: NodeId = A, at: int = 1, tier: str = DEVICE
 ) -> KvEvent:
     """Stored event of an engine with opaque names: block number n is called n."""
-    blocks = [StoredBlock(name, tokens_hash(name)) for name in names]
-    return KvEvent(node, at, Stored(blocks, parent), tier)
+    named = list(names)
+    return KvEvent(node, at, Stored(named, [tokens_hash(name) for name in named], parent), tier)
 
 
 def removed(names: Iterable[int], *, node: NodeId = A, at: int = 1, tier: str = DEVICE) -> KvEvent:
@@ -76,8 +76,8 @@ def _wired(event: KvEvent) -> dict[str, Any]:
     wired: Any
     if isinstance(data, Stored):
         blocks = [
-            {"block_hash": block.block_hash, "tokens_hash": block.tokens_hash, "mm_extra_info": None}
-            for block in data.blocks
+            {"block_hash": name, "tokens_hash": tokens, "mm_extra_info": None}
+            for name, tokens in zip(data.block_hashes, data.tokens_hashes, strict=True)
         ]
         wired = {"stored": {"parent_hash": data.parent_hash, "start_position": None, "blocks": blocks}}
     elif isinstance(data, Removed):

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from kv_events import wire
+from kv_events.chain import sequence_hashes
 from kv_events.types import NodeId
 from kv_events.wire import Cleared, Removed, Stored, Unknown
 from tao_dynamo.errors import WireError
@@ -35,8 +37,9 @@ def test_stored_as_dynamo_1_6_1_sends_it() -> None:
     assert event.node == NodeId(16042023528467273980, 0)
     assert isinstance(event.data, Stored)
     assert event.data.parent_hash is None
-    assert len(event.data.blocks) == 11
-    assert event.data.blocks[0].block_hash == event.data.blocks[0].tokens_hash == 0xE414CB030ED62578
+    assert len(event.data.block_hashes) == len(event.data.tokens_hashes) == 11
+    assert event.data.block_hashes[0] == event.data.tokens_hashes[0] == 0xE414CB030ED62578
+    assert event.data.block_hashes == sequence_hashes(event.data.tokens_hashes)
 
 
 def test_removed_and_stored_in_one_message() -> None:
@@ -134,6 +137,6 @@ def test_a_dump_is_json_of_stored_events() -> None:
     (event,) = wire.decode_dump(text)
     assert event.node == NodeId(7, 1)
     assert isinstance(event.data, Stored)
-    assert event.data.blocks[0].block_hash == 2**64 - 1
+    assert event.data.block_hashes == [2**64 - 1]
     with pytest.raises(WireError, match="dump"):
         wire.decode_dump("{]")
