@@ -40,13 +40,12 @@ def next_hash(parent: int | None, tokens_hash: int) -> int:
 
 def sequence_hashes(tokens_hashes: Sequence[int], parent: int | None = None) -> list[int]:
     """Chain tokens hashes to sequence hashes, one for each."""
-    if parent is not None:
-        last = parent
-        return [last := xxh3(pack_pair(last, tokens_hash), SEED) for tokens_hash in tokens_hashes]
-    if not tokens_hashes:
-        return []
-    last = tokens_hashes[0]
-    return [last, *[last := xxh3(pack_pair(last, tokens_hash), SEED) for tokens_hash in tokens_hashes[1:]]]
+    chained: list[int] = []
+    last = parent
+    for tokens_hash in tokens_hashes:
+        last = tokens_hash if last is None else xxh3(pack_pair(last, tokens_hash), SEED)
+        chained.append(last)
+    return chained
 
 
 def block_hashes(

@@ -19,7 +19,6 @@ from kv_events.stream import Apply, Healed, Recovery, Restarted, Resync, Sequenc
 from kv_events.types import NodeId
 from kv_events.watch import Watch
 from kv_events.wire import Envelope, KvBatch, KvEvent, Removed, Stored
-from tao_dynamo.errors import TaoError
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +115,8 @@ class Follower:
 
     def on_dropped(self, subject: str) -> None:
         """Hear that messages were dropped because we were too slow."""
-        self.resync(f"messages of {subject} were dropped")
+        for action in self.stream.lose_track(f"messages of {subject} were dropped", unseen=True):
+            self._lost(action)
 
     def node_joined(self, node: NodeId, block_size: int) -> None:
         """Name a node and its tokens per block; what it holds already is fetched."""
@@ -165,18 +165,28 @@ class Follower:
                 log.warning("node %s: its engine restarted; its blocks are forgotten", action.node)
             self.index.clear(action.node)
             self._tell(action.node, "restarted", "its engine restarted")
+            if self._source is None:
+                self._mark(action.node, stale=False, reason="it restarted")
         elif isinstance(action, Healed):
             self._mark(action.node, stale=False, reason="it restarted from the beginning")
         else:
-            self._lost(action)
+            for event in self._lost(action):
+                await self._apply(event)
 
-    def _lost(self, action: object) -> None:
+    def _lost(self, action: object) -> Sequence[KvEvent]:
+        """Have a node's state fetched; without a source, return the events to go on with, and let it stay stale."""
         if not isinstance(action, Resync):
-            return
-        log.info("node %s: %s; its state is to be fetched", action.node, action.reason)
-        self._mark(action.node, stale=True, reason=action.reason)
-        if self._source is not None and self._task is None:
+            return ()
+        node = action.node
+        self._mark(node, stale=True, reason=action.reason)
+        if self._source is None:
+            self.stream.dumping()
+            recovery = self.stream.dumped(node)
+            return recovery.held if recovery is not None else ()
+        log.info("node %s: %s; its state is to be fetched", node, action.reason)
+        if self._task is None:
             self._task = asyncio.create_task(self._heal(self._source), name="kv_events resync")
+        return ()
 
     async def _apply(self, event: KvEvent) -> None:
         t = self._clock()
@@ -209,9 +219,9 @@ class Follower:
         self.counters.dumps += 1
         try:
             dump = await source.dump()
-        except (TaoError, OSError, TimeoutError, asyncio.TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node goes on waiting and we go on asking
             self.counters.dump_failures += 1
-            log.warning("no dump of the workers' state: %s", error or type(error).__name__)
+            log.warning("no dump of the workers' state: %s", repr(error))
             for node in nodes:
                 self.stream.failed(node)
             return False
@@ -249,9 +259,7 @@ class Follower:
         if not recovery.held or stats is None or not stats.orphans or doubts >= _MAX_DOUBTS:
             return None
         self._doubts[node] = doubts + 1
-        reason = "the dump was older than the events"
-        self.stream.lose_track(reason, [node])
-        return Resync(node, reason)
+        return self.stream.doubt(node, recovery.held, "the dump was older than the events")
 
     def _mark(self, node: NodeId, *, stale: bool, reason: str) -> None:
         if self.index.is_stale(node) != stale:

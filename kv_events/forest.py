@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final, Literal
 
-from kv_events.chain import next_hash, sequence_hashes
+from kv_events.chain import sequence_hashes
 from kv_events.runs import Cuts, Holder, Run, match, walk
 
 _LONGEST: Final = 4096
@@ -33,11 +33,13 @@ CLASH: Final = "clash"
 class Forest:
     """The blocks that at least one node holds; see the module."""
 
-    __slots__ = ("_children", "_free", "_heads", "_holders", "_lost", "_runs", "size")
+    __slots__ = ("_children", "_free", "_heads", "_holders", "_lost", "_runs", "held", "size")
 
     def __init__(self) -> None:
         self.size = 0
         """Distinct blocks."""
+        self.held = 0
+        """Names of blocks over all nodes, those that are leaving too."""
         self._runs: list[Run | None] = []
         self._free: list[int] = []
         self._heads: dict[int, Run] = {}
@@ -93,7 +95,7 @@ class Forest:
                 return NO_PARENT
             run, place = found
             block = run.blocks[place]
-        blocks = [next_hash(block, tokens[0])] if len(tokens) == 1 else sequence_hashes(tokens, block)
+        blocks = sequence_hashes(tokens, block)
         if names != blocks and not book.keys().isdisjoint(names):
             if parent in names or len(set(names)) != len(names):
                 return CLASH
@@ -163,6 +165,7 @@ class Forest:
             return True
         if run.mask == bit and names[-1] == name and run.blocks[-1] not in self._children:
             del holder.book[name]
+            self.held -= 1
             block = run.blocks.pop()
             if names is not run.blocks:
                 names.pop()
@@ -173,6 +176,7 @@ class Forest:
             return True
         self._take_out(holder, run, names.index(name))
         del holder.book[name]
+        self.held -= 1
         return True
 
     def leave(self, holder: Holder) -> Iterator[None]:
@@ -183,6 +187,7 @@ class Forest:
         bit, book = holder.bit, holder.book
         while book:
             _, at = book.popitem()
+            self.held -= 1
             run = self._runs[at]
             if run is not None and run.mask & bit:
                 run.drop(bit)
@@ -235,6 +240,7 @@ class Forest:
                 holder.book[name] = run.id
                 holder.aliases.setdefault(block, []).append(name)
                 holder.more += 1
+                self.held += 1
 
     def _one_name_less(self, holder: Holder, run: Run, names: list[int], name: int) -> bool:
         """Take a name from a block that has others; False if it has none."""
@@ -253,6 +259,7 @@ class Forest:
         if not others:
             del holder.aliases[block]
         holder.more -= 1
+        self.held -= 1
         del holder.book[name]
         return True
 
@@ -295,6 +302,7 @@ class Forest:
                 book.pop(name, None)
             return None
         self.size += size
+        self.held += size
         if run is not None and longer:
             if names != blocks or run.names:
                 if not run.names:
@@ -327,6 +335,7 @@ class Forest:
         book, at = holder.book, run.id
         for name in names:
             book[name] = at
+        self.held += len(names)
         if rooted:
             run.rooted |= bit
             self._root_below(bit, run.blocks)

@@ -26,7 +26,7 @@ _MAX_GONE: Final = 64
 class Node:
     """One node inside the index. Read ``id``, ``bit``, ``block_size`` and ``stale``; the rest is the index's."""
 
-    __slots__ = ("block_size", "holder", "id", "lower", "orphans", "removed", "stale", "stored")
+    __slots__ = ("block_size", "holder", "id", "lower", "orphans", "removed", "stale", "stored", "version")
 
     def __init__(self, node: NodeId, holder: Holder, max_orphans: int) -> None:
         self.id = node
@@ -37,6 +37,7 @@ class Node:
         self.stale = False
         self.stored = 0
         self.removed = 0
+        self.version = 0
 
     @property
     def bit(self) -> int:
@@ -48,7 +49,7 @@ class BlockIndex:
     """The blocks of every node and tier.
 
     Args:
-        max_blocks: blocks kept over all nodes and tiers; beyond it new ones are refused and counted.
+        max_blocks: blocks kept, summed over all nodes, and per node in lower tiers; beyond it new ones are refused.
         max_orphans: blocks that may wait for a parent that was never announced; beyond it the node's oldest go.
         max_nodes: nodes; beyond it the events of new ones are refused and counted.
     """
@@ -68,7 +69,8 @@ class BlockIndex:
         self._next_bit = 1
         self._all = 0
         self._sized: dict[int, int] = {}
-        self._recent: OrderedDict[Node, int] = OrderedDict()
+        self._recent: OrderedDict[Node, None] = OrderedDict()
+        self._latest: Node | None = None
         self._forgotten = 0
         """Changes up to this version are no longer told."""
         self._leaving: list[tuple[Holder, Iterator[None]]] = []
@@ -174,7 +176,7 @@ class BlockIndex:
             return None
         found: list[Node] = []
         for node in reversed(self._recent):
-            if self._recent[node] <= version:
+            if node.version <= version:
                 break
             found.append(node)
         return found
@@ -269,11 +271,14 @@ class BlockIndex:
         return known
 
     def _changed(self, known: Node) -> None:
-        self.version += 1
-        self._recent[known] = self.version
+        self.version = known.version = self.version + 1
+        if known is self._latest:
+            return
+        self._latest = known
+        self._recent[known] = None
         self._recent.move_to_end(known)
         if len(self._recent) > 2 * len(self._nodes) + _MAX_GONE:
-            _, self._forgotten = self._recent.popitem(last=False)
+            self._forgotten = self._recent.popitem(last=False)[0].version
 
     def _new_holder(self) -> Holder:
         if self._free:
@@ -336,7 +341,7 @@ class BlockIndex:
         if not size:
             return
         # Blocks of nodes that have left count until they are swept.
-        if self._forest.size + below + size > self.max_blocks:
+        if self._forest.held + below + size > self.max_blocks:
             self.counters.refused += size
         elif data.start_position and data.parent_hash is None:
             self.counters.misplaced += 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import random
 import ssl
@@ -22,6 +23,9 @@ from kv_events import wire
 from tao_dynamo.errors import ConfigError, WireError
 
 log = logging.getLogger(__name__)
+
+_SAY_AGAIN_S = 30.0
+_MAX_KINDS = 64
 
 TOPICS = (wire.KV_EVENTS, wire.KV_METRICS, wire.FORWARD_METRICS)
 
@@ -185,8 +189,7 @@ class EventReader:
         self._client: Any = None
         self._gone = asyncio.Event()
         self._ever = False
-        self._said = ""
-        self._said_at = 0.0
+        self._said: dict[str, float] = {}
 
     @property
     def connected(self) -> bool:
@@ -227,7 +230,7 @@ class EventReader:
                 client.connect(
                     **self._arguments,
                     name="tao-dynamo kv_events",
-                    allow_reconnect=True,
+                    allow_reconnect=False,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=self._options.reconnect_wait_s,
                     connect_timeout=3,
@@ -239,6 +242,8 @@ class EventReader:
                 ),
                 10.0,
             )
+            # Not before: a client that may reconnect tries for ever inside its first connect, and leaks when cancelled.
+            client.options["allow_reconnect"] = True
             for subject in self._subjects:
                 await client.subscribe(
                     subject,
@@ -247,13 +252,16 @@ class EventReader:
                     pending_bytes_limit=self._options.pending_bytes,
                 )
             await client.flush(5)
-        except Exception as error:  # noqa: BLE001 - whatever keeps us off the bus is waited out
-            self._say(f"no event bus at {', '.join(self._options.servers)}: {error or type(error).__name__}")
+        except BaseException as error:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(client.close(), 2.0)
+            if not isinstance(error, Exception):
+                raise
+            # Whatever keeps us off the bus is waited out.
+            self._say(f"no event bus at {', '.join(self._options.servers)}: {error or type(error).__name__}")
             return False
         self._client = client
-        self._said = ""
+        self._said.clear()
         self._tell(Connection.RECONNECTED if self._ever else Connection.CONNECTED)
         self._ever = True
         return True
@@ -301,7 +309,7 @@ class EventReader:
             self._tell(Connection.DISCONNECTED)
 
     async def _on_reconnected(self) -> None:
-        self._said = ""
+        self._said.clear()
         self._tell(Connection.RECONNECTED)
 
     async def _on_closed(self) -> None:
@@ -323,9 +331,11 @@ class EventReader:
         """Log a warning, the same kind at most once in 30 s."""
         kind = text.split(":", 1)[0]
         now = time.monotonic()
-        if kind != self._said or now - self._said_at > 30:
+        if now - self._said.get(kind, -math.inf) > _SAY_AGAIN_S:
+            if len(self._said) > _MAX_KINDS:
+                self._said.clear()
+            self._said[kind] = now
             log.warning("%s", text)
-            self._said, self._said_at = kind, now
 
 
 def _positive(get: Any, name: str, default: int) -> int:

@@ -39,6 +39,5 @@ class ResyncSource(Protocol):
         """Return the state of all nodes, no older than the moment of the call as far as the source knows.
 
         Raises:
-            TaoError, OSError, TimeoutError: there is no state to be had now; it will be asked again later.
+            Exception: there is no state to be had now; it will be asked again later.
         """
-        ...

@@ -92,7 +92,9 @@ def walk(heads: Mapping[int, Run], chain: Sequence[int], among: int) -> Cuts:
             if not nodes:
                 return found
         last = run
-        at += match(run.blocks, 0, chain, at)
+        blocks = run.blocks
+        end = at + len(blocks)
+        at = end if end <= size and chain[end - 1] == blocks[-1] else at + match(blocks, 0, chain, at)
     if last is not None:
         found.append((at, nodes, last))
     return found

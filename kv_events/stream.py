@@ -126,6 +126,7 @@ class Sequencer:
         self._max_nodes = max_nodes
         self._nodes: dict[NodeId, _Node] = {}
         self._publishers: OrderedDict[int, _Publisher] = OrderedDict()
+        self._lost_track = ""
 
     def receive(self, envelope: Envelope, batch: KvBatch) -> list[Action]:
         """Take in one message; return what to do, in order."""
@@ -156,9 +157,14 @@ class Sequencer:
             self._one(envelope.publisher_id, publisher, event, contiguous, todo)
         return todo
 
-    def lose_track(self, reason: str, nodes: Iterable[NodeId] | None = None) -> list[Action]:
-        """Mark nodes (None: all) as possibly incomplete: the bus was away, or messages were dropped."""
+    def lose_track(self, reason: str, nodes: Iterable[NodeId] | None = None, *, unseen: bool = False) -> list[Action]:
+        """Mark nodes (None: all) as possibly incomplete: the bus was away, or messages were dropped.
+
+        ``unseen`` includes those whose first event is still to come, and which then are incomplete though it has.
+        """
         todo: list[Action] = []
+        if unseen:
+            self._lost_track = reason
         for node in list(self._nodes) if nodes is None else nodes:
             if node in self._nodes:
                 self._lose(node, reason, todo)
@@ -188,6 +194,7 @@ class Sequencer:
     def dumping(self) -> list[NodeId]:
         """Note that a dump is being asked for now; return the nodes that it is for."""
         nodes = []
+        self._lost_track = ""
         for node, known in self._nodes.items():
             if known.lost is not None:
                 known.lost.dumping = True
@@ -224,9 +231,14 @@ class Sequencer:
         if known is not None and known.lost is not None:
             known.lost.dumping = False
 
-    def doubt(self, node: NodeId, reason: str) -> list[Action]:
-        """Ask for another dump of a node whose last one turned out to be incomplete."""
-        return self.lose_track(reason, [node])
+    def doubt(self, node: NodeId, held: Iterable[KvEvent], reason: str) -> Resync:
+        """Ask for another dump of a node whose last one cannot have been complete; ``held`` is to follow that too."""
+        lost = _Lost()
+        for event in held:
+            self._hold(lost, event)
+        self._nodes[node].lost = lost
+        self.counters.gaps += 1
+        return Resync(node, reason)
 
     def cursor(self, node: NodeId) -> int | None:
         """Return the id of the last event that is taken in, None before the first."""
@@ -260,6 +272,10 @@ class Sequencer:
                 self.counters.refused += 1
                 return
             known = self._nodes[node] = _Node(publisher_id)
+            if self._lost_track:
+                # Of this node too something may be missing, though its first event is there.
+                known.seen = event.event_id - 1
+                self._lose(node, self._lost_track, todo)
         elif known.publisher is None:
             known.publisher = publisher_id
             known.warm = True

@@ -134,6 +134,7 @@ def test_equal_to_the_plain_model(todo: list[tuple[str, NodeId, str, object]], o
     forest = index._forest
     assert not any((forest._heads, forest._children, forest._lost, forest._holders[index.node(A).bit].book))
     assert len(forest._holders) == 1
+    assert forest.held == 0
     assert forest._runs.count(None) == len(forest._runs) == len(forest._free)
 
 

@@ -111,6 +111,31 @@ def test_hashes_must_be_u64() -> None:
     assert wire.decode_kv_events(payload_of(router_event({"stored": {"blocks": [block]}}))).malformed == 1
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 63, 64, 65, 200, 70_000])
+def test_long_lists_are_read_as_short_ones(count: int) -> None:
+    rng = random.Random(count)
+    names = [rng.getrandbits(64) | 1 << 63 for _ in range(count)]
+    tokens = [rng.getrandbits(64) | 1 << 63 for _ in range(count)]
+    blocks: list[dict[str, object]] = [
+        {"block_hash": name, "tokens_hash": hashed, "mm_extra_info": None}
+        for name, hashed in zip(names, tokens, strict=True)
+    ]
+    data = {"stored": {"parent_hash": 5, "start_position": None, "blocks": blocks}}
+
+    def read() -> object:
+        return wire.decode_kv_events(payload_of(router_event(data))).events[0].data
+
+    assert read() == Stored(names, tokens, 5)
+    blocks[-1]["mm_extra_info"] = {"mm_objects": [{"mm_hash": 1, "offsets": []}]}
+    assert read() == Stored(names, tokens, 5)
+    blocks[0]["tokens_hash"] = tokens[0] = 7
+    assert read() == Stored(names, tokens, 5)
+    blocks[0] = {"tokens_hash": 7, "block_hash": names[0]}
+    assert read() == Stored(names, tokens, 5)
+    del blocks[0]["block_hash"]
+    assert wire.decode_kv_events(payload_of(router_event(data))).malformed == 1
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\xc1", b"\x93\x01\x02", b"not msgpack at all", msgspec.msgpack.encode({"a": 1})]
 )

@@ -10,7 +10,7 @@ import pytest
 from kv_events.chain import block_hashes
 from kv_events.reader import Connection
 from kv_events.types import NodeId
-from kv_events.wire import DEVICE, Envelope, KvBatch, KvEvent, KvMetrics, Stored, StoredBlock
+from kv_events.wire import DEVICE, Envelope, KvBatch, KvEvent, KvMetrics, Stored
 from solver.planner import Planner
 from tao_dynamo.errors import StackError
 from tao_dynamo.shell.bus import RouterDump
@@ -95,8 +95,7 @@ async def test_blocks_that_are_announced_become_credit() -> None:
     chain = world.prompts.take("s", read_request({"token_ids": list(range(64))}), {16})[16]
     hashes = guest_hashes(read_request({"token_ids": list(range(64))}), {16})[16]
     assert list(chain) == list(hashes)
-    blocks = [StoredBlock(h, t) for h, t in zip(chain, block_hashes(list(range(64)), 16), strict=True)]
-    event = KvEvent(NODE, 1, Stored(blocks), DEVICE)
+    event = KvEvent(NODE, 1, Stored(list(chain), block_hashes(list(range(64)), 16)), DEVICE)
     assert world.bus.follower is not None
     world.bus.follower.index.set_stale(NODE, False)
     await world.bus.on_kv_events(Envelope(1, 0, b""), KvBatch([event]))
