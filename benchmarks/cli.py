@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("benchmarks.compare", "run several policies on the same sessions and seeds, side by side"),
     "calibrate": ("benchmarks.calibrate", "set the simulator against Dynamo's own replay"),
     "solver": ("benchmarks.solver_bench", "time the solvers and check their answers"),
+    "index": ("benchmarks.index_bench", "time and weigh the KV index, beside a plain one"),
+    "index-live": ("benchmarks.index_live", "compare the KV index with Dynamo's own beside running workers"),
     "readiness": ("benchmarks.readiness", "score the tool-duration predictor on recorded calls"),
 }
 

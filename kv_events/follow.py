@@ -240,10 +240,13 @@ class Follower:
             if recovery.usable:
                 self.counters.resyncs += 1
                 self.index.clear(node)
-                for event in events:
+                done = 0
+                for event in (*events, *recovery.held):
                     await self._apply(event)
-                for event in recovery.held:
-                    await self._apply(event)
+                    done += len(event.data.block_hashes) if isinstance(event.data, (Stored, Removed)) else 1
+                    if done >= _SLICE:
+                        done = 0
+                        await asyncio.sleep(0)
             again = recovery.again or self._doubt(node, recovery)
             if again is not None:
                 log.warning("node %s: %s; its state is fetched once more", node, again.reason)
