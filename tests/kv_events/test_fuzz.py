@@ -91,6 +91,8 @@ async def test_no_crash_and_no_growth() -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
+    while index._leaving:  # what departed nodes held is taken away a little with every event
+        index._sweep()
     stats = index.stats()
     assert taken > ROUNDS // 4
     assert stats.blocks <= stats.resident <= 2_000
