@@ -220,11 +220,6 @@ class BlockIndex:
         known = self._nodes.get(node)
         return known is not None and self._forest.begins(known.holder, first_block)
 
-    def lower_tiers(self, node: NodeId) -> Sequence[str]:
-        """Return the tiers below the device of which the node has announced blocks."""
-        known = self._nodes.get(node)
-        return tuple(known.lower) if known else ()
-
     def holds_any(self, node: NodeId) -> bool:
         """Whether the node holds any block in any tier."""
         known = self._nodes.get(node)

@@ -58,11 +58,6 @@ class PlannerLink:
         """The child's process id."""
         return self._process.pid
 
-    @property
-    def exit_code(self) -> int | None:
-        """How the child ended, negative for a signal; None while it lives."""
-        return self._process.returncode
-
     def _reap(self) -> None:
         self._process.wait()
         self.gone.set()

@@ -12,9 +12,6 @@
     │   ├── BudgetExceededError     state space or time over its budget
     │   ├── PlannerDiedError        the planner's process is gone or silent
     │   └── DeviceError             the GPU, or the way to it
-    ├── RequestError            a turn that cannot be served
-    │   ├── NeverFitsError          it fits no node, even an empty one
-    │   └── OverloadError           the waiting pool is full
     └── StackError              a process of the stack did not start, or died
 
 This module imports nothing, so that every room (a tool host too) can use it.
@@ -95,29 +92,6 @@ class PlannerDiedError(SolverError):
 
 class DeviceError(SolverError):
     """The GPU, its driver or its compiler failed."""
-
-
-class RequestError(TaoError):
-    """A turn cannot be served."""
-
-
-class NeverFitsError(RequestError):
-    """A session needs more tokens than the largest node holds."""
-
-    def __init__(self, session_id: str, needed: int, largest: int) -> None:
-        super().__init__(f"session {session_id} needs {needed} tokens of KV room; the largest node holds {largest}")
-        self.session_id = session_id
-        self.needed = needed
-        self.largest = largest
-
-
-class OverloadError(RequestError):
-    """The waiting pool is full."""
-
-    def __init__(self, waiting: int, limit: int) -> None:
-        super().__init__(f"{waiting} sessions wait already; the limit is {limit}")
-        self.waiting = waiting
-        self.limit = limit
 
 
 class StackError(TaoError):

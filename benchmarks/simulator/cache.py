@@ -149,10 +149,6 @@ class PrefixCache:
         if session in self._idle:
             self._pins[session] = until
 
-    def unpin(self, session: str) -> None:
-        """Let a session's tokens go when their turn comes."""
-        self._pins.pop(session, None)
-
     def unpin_all(self) -> bool:
         """Let all go. False if none was pinned."""
         pinned = bool(self._pins)

@@ -53,7 +53,6 @@ class Session:
     paused_at: float | None = None
     waiting_since: float | None = None
     early_until: float | None = None
-    overdue_placed: bool = False
     claimed: NodeId | None = None
     children: int = 0
     tier: int = 0
@@ -63,11 +62,6 @@ class Session:
     def public_id(self) -> str:
         """The id that the client knows: a branch answers to the session it branched from."""
         return self.branch_of or self.id
-
-    @property
-    def holds_room(self) -> bool:
-        """Whether some node's room is reserved for it."""
-        return self.node is not None
 
     @property
     def pending(self) -> list[LiveTurn]:

@@ -32,7 +32,6 @@ class Snapshot:
     """A frozen copy of candidates and residual capacities that one solve works on."""
 
     id: int
-    taken_at: float
     problem: Problem
     signatures: dict[str, Signature]
     generations: dict[str, int]
@@ -100,16 +99,16 @@ class Solving:
         savings = _prefix_members(chosen) if state.policy.shared_prefixes else {}
         kept = _prefixes_to_set_aside(state, savings)
         nodes = tuple(Node(str(node), _capacity(state, node, kept, chosen, alone=len(chosen) == 1)) for node in rooms)
-        candidates = tuple(self._candidate(session, kept, t) for session in chosen)
+        costs = [_added_cost(state, session, kept) for session in chosen]
         largest = max(node.capacity for node in nodes)
-        if min(candidate.cost for candidate in candidates) > largest:
+        if min(costs) > largest:  # before the credits, which are what a snapshot costs
             state.counters["solves_skipped"] += 1
             self._asked_at = None
             return None
+        candidates = tuple(self._candidate(s, cost, t) for s, cost in zip(chosen, costs, strict=True))
         quantum = state.policy.quantum or _quantum(largest, min(r.block_size for r in rooms.values()))
         snapshot = Snapshot(
             id=self._next_id,
-            taken_at=t,
             problem=Problem(nodes, candidates, quantum, self._seed + self._next_id),
             signatures={s.id: Signature(s.index, s.epoch, bool(s.pending)) for s in chosen},
             generations={str(node): room.generation for node, room in rooms.items()},
@@ -161,12 +160,10 @@ class Solving:
         state.counters["plans_applied"] += 1
         state.counters["plans_optimal"] += plan.optimal
         state.counters["placements_applied"] += placed
+        asked = len(snapshot.signatures)
         self.records.append(
-            PlanRecord(
-                snapshot_id, t, len(snapshot.signatures), placed, refused, plan.method, plan.seconds,
-                plan.optimal, plan.note,
-            )
-        )  # fmt: skip
+            PlanRecord(snapshot_id, t, asked, placed, refused, plan.method, plan.seconds, plan.optimal, plan.note)
+        )
         state.opportunity = state.opportunity or bool(refused)
         out += self.request(t)
         return out
@@ -202,12 +199,8 @@ class Solving:
             waiting.sort(key=lambda s: -s.tier)
         return [*waiting, *state.returning.values()][:limit]
 
-    def _candidate(self, session: Session, kept: set[int], t: float) -> Candidate:
+    def _candidate(self, session: Session, cost: int, t: float) -> Candidate:
         state = self._state
-        cost = state.cost(session)
-        prefix = session.prefix
-        if prefix is not None and prefix.key in kept:
-            cost = max(1, cost - prefix.tokens)
         credit = {str(node): tokens for node, tokens in state.credits(session, t).items()}
         return Candidate(
             session.id,
@@ -217,6 +210,14 @@ class Solving:
             credit,
             session.tier,
         )
+
+
+def _added_cost(state: State, session: Session, kept: set[int]) -> int:
+    """What the session adds on a node, its prefix left out where that is charged to the node."""
+    cost = state.cost(session)
+    if session.prefix is not None and session.prefix.key in kept:
+        return max(1, cost - session.prefix.tokens)
+    return cost
 
 
 def _prefix_members(chosen: list[Session]) -> dict[int, tuple[int, int]]:

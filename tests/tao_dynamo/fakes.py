@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kv_events.types import NodeId
 from solver.front import solve
@@ -14,6 +14,9 @@ from tao_dynamo.core.turn import Turn
 
 A = NodeId(7, 0)
 B = NodeId(8, 0)
+
+PLAIN = replace(DEFAULT, long_tool_factor=1.0)
+"""The default without the discount for long tools, so that what is held is what was asked for."""
 
 
 @dataclass
