@@ -36,4 +36,4 @@ def assign(rounded: Rounded) -> Ints:
         (-(credit[start[i]] if start[i] < start[i + 1] else 0), -ready[i], -footprint[i], i) for i in range(len(ready))
     ]
     keys.sort()
-    return place_in_order(rounded, [key[3] for key in keys], heed_credit=True)
+    return place_in_order(rounded, [key[3] for key in keys], heed_credit=True, balance=rounded.balance)

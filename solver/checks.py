@@ -23,6 +23,8 @@ def validate(problem: Problem) -> None:
     _whole("quantum", problem.quantum)
     if type(problem.seed) is not int:
         raise ProblemError("seed", problem.seed, "a whole number")
+    if type(problem.balance) is not bool:
+        raise ProblemError("balance", problem.balance, "true or false")
     nodes: dict[str, int] = {}
     for k, node in enumerate(problem.nodes):
         _name(f"nodes[{k}].id", node.id, nodes)

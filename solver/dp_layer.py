@@ -58,7 +58,8 @@ class DenseInstance:
     """One state space and its layers; ``L`` layers, ``M`` nodes.
 
     ``candidate[L]``, ``node[M]`` are indices into the rounded problem; ``capacity[M]`` bounds the states,
-    ``room[M] >= capacity`` (same unit) is what balance is measured by; ``stride[M]``; ``cost[L]``;
+    ``room[M] >= capacity`` (same unit) is what balance is measured by, where none is wanted a room that falls
+    from node to node so that the first nodes are filled first; ``stride[M]``; ``cost[L]``;
     ``gain_high[L, M]``, ``gain_low[L, M]`` packed (``gain_high`` all 0 where ``packing.words == 1``).
     ``free[N]`` is the assignment of the candidates of cost 0, -1 elsewhere.
     """
@@ -91,7 +92,7 @@ def dense_instance(rounded: Rounded) -> DenseInstance:
     free = np.full(len(cost), -1, dtype=np.int64)
     for i in np.flatnonzero(cost == 0).tolist() if len(capacity) else ():
         homes = rounded.homes(i)
-        free[i] = homes[0][0] if homes else int(np.argmax(capacity))
+        free[i] = homes[0][0] if homes else rounded.idlest(capacity)
     layers = np.flatnonzero((cost > 0) & (cost <= largest))
     smallest = int(cost[layers].min()) if len(layers) else 0
     nodes = np.flatnonzero(capacity >= smallest) if len(layers) else np.zeros(0, dtype=np.int64)
@@ -101,6 +102,9 @@ def dense_instance(rounded: Rounded) -> DenseInstance:
     reduced = cost[layers] // unit
     room = capacity[nodes] // unit
     bounded = _holdable(reduced, room)
+    if not rounded.balance:
+        # So large a lead that every quantum moved to an earlier node lowers the sum of squares.
+        room = (int(bounded.max(initial=0)) + 2) * np.arange(len(nodes), 0, -1, dtype=np.int64)
     stride = np.ones(len(nodes), dtype=np.int64)
     states = 1
     for k, size in enumerate((bounded + 1).tolist()):

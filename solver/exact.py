@@ -20,7 +20,7 @@ from solver.credit import Pairs, make_pairs
 from solver.credit_agree import agreed_pairs
 from solver.credit_common import DEAD, FIXED, OPEN
 from solver.credit_search import CreditResult, solve_credit
-from solver.fill import even_out
+from solver.fill import even_out, move_first
 from solver.leftover import fill
 from solver.packing import Packing
 from solver.planning import make_plan, triplet
@@ -67,7 +67,7 @@ def assign(rounded: Rounded, began: float, budget: float) -> tuple[Ints, Value]:
     at, bound = _complete(rounded, pairs, found, began + budget)
     if found.bound > found.credit:
         bound = Value(found.bound, ceiling.ready, ceiling.footprint)
-    _balance(rounded, at)
+    _settle_ties(rounded, at)
     if triplet(value_of(rounded, greedy)) > triplet(value_of(rounded, at)):
         at = greedy
     return at, max(bound, value_of(rounded, at), key=triplet)
@@ -151,9 +151,10 @@ def _all_at_once(residue: Residue, at: Ints, bound: Value, deadline: float) -> t
     return better, Value(fixed.credit + added.credit, fixed.ready + added.ready, fixed.footprint + added.footprint)
 
 
-def _balance(rounded: Rounded, at: Ints) -> None:
-    """Even out the room left over, among plans of the same value."""
-    even_out(
+def _settle_ties(rounded: Rounded, at: Ints) -> None:
+    """Among plans of the same value: even out the room left over, or go by the order of the nodes."""
+    settle = even_out if rounded.balance else move_first
+    settle(
         rounded.cost,
         rounded.home_start,
         rounded.home_node,

@@ -172,3 +172,31 @@ def even_out(cost: Ints, start: Ints, home: Ints, credit: Ints, rooms: Ints, at:
                 here[home[k]] = 0
         if not moved:
             break
+
+
+@compiled
+def move_first(cost: Ints, start: Ints, home: Ints, credit: Ints, rooms: Ints, at: Ints, rounds: int) -> None:
+    """No balance: move a candidate to the first node with room where it is worth the same.
+
+    Changes ``rooms`` and ``at``.
+    """
+    here = np.zeros(len(rooms), np.int64)
+    for _ in range(rounds):
+        moved = False
+        for i in range(len(cost)):
+            n = at[i]
+            if n < 0:
+                continue
+            for k in range(start[i], start[i + 1]):
+                here[home[k]] = credit[k]
+            for m in range(n):
+                if here[m] == here[n] and rooms[m] >= cost[i]:
+                    rooms[m] -= cost[i]
+                    rooms[n] += cost[i]
+                    at[i] = m
+                    moved = True
+                    break
+            for k in range(start[i], start[i + 1]):
+                here[home[k]] = 0
+        if not moved:
+            break

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from solver.rounding import Ints, Rounded
 
 
-def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool) -> Ints:
+def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool, balance: bool) -> Ints:
     """Place candidates one by one; returns the assignment.
 
     With ``heed_credit`` a candidate goes to the node with room where its credit is greatest (of equal ones
-    that with most room); otherwise, and where no such node has room, to the node with most room.
-    O(N log M + H).
+    that with most room); otherwise, and where no such node has room, to the node with most room. Where the
+    problem wants no balance, the first such node in the seeded order takes the place of that with most room.
+    O(N log M + H), without balance O(N M + H).
     """
     room = rounded.capacity.tolist()
     cost = rounded.cost.tolist()
@@ -37,9 +38,11 @@ def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool)
                 node = homes[k]
                 if worth[k] < best[0]:
                     break
-                if cost[i] <= room[node] and (worth[k], room[node]) > best:
-                    target, best = node, (worth[k], room[node])
-        if target < 0 and heap:
+                if cost[i] <= room[node] and (worth[k], room[node] if balance else -node) > best:
+                    target, best = node, (worth[k], room[node] if balance else -node)
+        if target < 0 and not balance:
+            target = next((n for n, r in enumerate(room) if cost[i] <= r), -1)
+        elif target < 0 and heap:
             while -heap[0][0] != room[heap[0][1]]:
                 heapq.heapreplace(heap, (-room[heap[0][1]], heap[0][1]))
             if cost[i] <= -heap[0][0]:

@@ -10,7 +10,7 @@ from solver.checks import validate
 from solver.problem import Candidate, Node, Plan, Problem, Value
 from tao_dynamo.errors import ProblemError
 
-_PROBLEM = {"quantum", "seed", "nodes", "candidates"}
+_PROBLEM = {"quantum", "seed", "balance", "nodes", "candidates"}
 _NODE = {"id", "capacity"}
 _CANDIDATE = {"id", "cost", "ready", "footprint", "credit", "tier"}
 
@@ -31,6 +31,7 @@ def problem_from_json(text: str | bytes) -> Problem:
         candidates=tuple(_candidate(k, each) for k, each in enumerate(_list(raw, "candidates"))),
         quantum=raw.get("quantum", 0),
         seed=raw.get("seed", 0),
+        balance=raw.get("balance", True),
     )
     validate(problem)
     return problem
@@ -42,6 +43,7 @@ def problem_to_json(problem: Problem) -> str:
         {
             "quantum": problem.quantum,
             "seed": problem.seed,
+            "balance": problem.balance,
             "nodes": [{"id": node.id, "capacity": node.capacity} for node in problem.nodes],
             "candidates": [_candidate_out(candidate) for candidate in problem.candidates],
         }

@@ -34,12 +34,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A snapshot: the candidates, the nodes and the unit they are rounded to."""
+    """A snapshot: the candidates, the nodes and the unit they are rounded to.
+
+    ``balance`` evens out the room left over among plans of equal value; without it such ties go by the
+    seeded order of the nodes, the first one with room, which is how the paper does it.
+    """
 
     nodes: tuple[Node, ...]
     candidates: tuple[Candidate, ...]
     quantum: int = 1024
     seed: int = 0
+    balance: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def make_residue(rounded: Rounded, pairs: Pairs, status: Flags, credit: int, wor
     at[pairs.owner[fixed]] = pairs.node[fixed]
     rooms = rounded.capacity - load(rounded, at)
     if len(rooms):
-        at[(at < 0) & (rounded.cost == 0)] = int(np.argmax(rooms))
+        at[(at < 0) & (rounded.cost == 0)] = rounded.idlest(rooms)
     items = np.flatnonzero((at < 0) & (rounded.cost > 0) & (rounded.cost <= rooms.max(initial=0)))
     need = credit - int(pairs.credit[fixed].sum()) * pairs.unit
     return Residue(rounded, pairs, status, at, rooms, items, worth, packing, need)

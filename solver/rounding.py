@@ -51,6 +51,12 @@ class Rounded:
     """Room that rounding makes unusable at most: capacities' remainders plus the costs' round-up."""
     total_tokens: int
     """Sum of the nodes' capacities before rounding."""
+    balance: bool
+    """Whether ties between nodes go by the room left over, else by their order here."""
+
+    def idlest(self, rooms: Ints) -> int:
+        """The node of ``rooms[M]`` for what may go anywhere: that with most room, without balance the first."""
+        return int(np.argmax(rooms)) if self.balance else 0
 
     def homes(self, i: int) -> list[tuple[int, int]]:
         """``(node, credit)`` of candidate ``i``, greatest credit first."""
@@ -112,6 +118,7 @@ def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
         home_owner=np.array(home_owner, dtype=np.int64),
         lost_tokens=lost,
         total_tokens=real,
+        balance=problem.balance,
     )
 
 

@@ -20,7 +20,7 @@ def solve(problem: Problem) -> Plan:
     rounded = round_problem(problem)
     footprint = rounded.footprint.tolist()
     order = sorted(range(len(footprint)), key=lambda i: (footprint[i], i))
-    assignment = place_in_order(rounded, order, heed_credit=False)
+    assignment = place_in_order(rounded, order, heed_credit=False, balance=True)
     return make_plan(
         rounded,
         assignment,

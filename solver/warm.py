@@ -30,7 +30,12 @@ def samples() -> list[Problem]:
     large = tuple(
         Candidate(c.id, c.cost, c.ready, c.footprint << 32, {n: v << 36 for n, v in c.credit.items()}) for c in crowded
     )
-    return [Problem(nodes, crowded, 1), Problem(nodes, large, 1), _gap()]
+    return [
+        Problem(nodes, crowded, 1),
+        Problem(nodes, crowded, 1, balance=False),
+        Problem(nodes, large, 1),
+        _gap(),
+    ]
 
 
 def _gap() -> Problem:

@@ -42,6 +42,7 @@ def test_a_sound_problem_passes() -> None:
         (problem(node={"id": 7}), "nodes[0].id"),
         (problem(quantum=-1), "quantum"),
         (problem(seed="x"), "seed"),
+        (problem(balance=1), "balance"),
         (Problem((Node("a", 1), Node("a", 2)), ()), "nodes[1].id"),
         (Problem((), (Candidate("s", 1, True, 1), Candidate("s", 1, True, 1))), "candidates[1].id"),
     ],

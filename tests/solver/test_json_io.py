@@ -39,6 +39,14 @@ def test_a_problem_comes_back_as_it_was(kind: str) -> None:
         assert problem_from_json(problem_to_json(problem)) == problem
 
 
+def test_balance_crosses_and_is_true_where_absent() -> None:
+    problem = Problem((), (), balance=False)
+    assert problem_from_json(problem_to_json(problem)) == problem
+    assert problem_from_json('{"nodes": [], "candidates": []}').balance
+    with pytest.raises(ProblemError, match="balance"):
+        problem_from_json('{"nodes": [], "candidates": [], "balance": 0}')
+
+
 def test_an_absent_quantum_is_left_to_the_solver() -> None:
     problem = problem_from_json('{"nodes": [{"id": "a", "capacity": 200000}], "candidates": []}')
     assert problem.quantum == 0

@@ -11,6 +11,7 @@ import pytest
 import solver
 from solver.planning import triplet
 from solver.problem import Candidate, Node, Plan, Problem
+from solver.rounding import round_problem
 from tests.solver.instances import KINDS, brute_force, medium, small
 
 METHODS = ("auto", "exact", "dp-cpu", "bfd", "short-first")
@@ -84,6 +85,49 @@ def test_equal_candidates_spread_evenly_beside_a_conflict(method: str) -> None:
     for placement in plan.placements:
         used[placement.node] += sizes[placement.candidate]
     assert max(used.values()) - min(used.values()) <= 1, used
+
+
+@pytest.mark.parametrize("method", ["auto", "exact", "dp-cpu", "bfd"])
+def test_without_balance_ties_go_to_the_first_node_with_room_in_seeded_order(method: str) -> None:
+    nodes = tuple(Node(f"w{k}/0", 10) for k in range(3))
+    candidates = tuple(Candidate(f"s{k}", 2, True, 2) for k in range(7))
+    firsts = set()
+    for seed in range(20):
+        problem = Problem(nodes, candidates, 1, seed, balance=False)
+        plan = solver.solve(problem, method=method)
+        count = Counter(placement.node for placement in plan.placements)
+        assert sorted(count.values()) == [2, 5]
+        assert count == Counter(p.node for p in solver.solve(problem, method="bfd").placements)
+        firsts.add(max(count, key=lambda node: count[node]))
+    assert firsts == {node.id for node in nodes}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_balance_decides_among_plans_of_one_value(kind: str) -> None:
+    for seed in range(40):
+        problem = replace(small(kind, seed), balance=False)
+        best = brute_force(problem)
+        for method in ("exact", "dp-cpu"):
+            plan = solver.solve(problem, method=method, budget_ms=500)
+            check(problem, plan)
+            assert triplet(plan.value) == best
+
+
+def test_without_balance_exact_moves_what_a_conflict_left_elsewhere() -> None:
+    nodes = (Node("a", 10), Node("b", 10), Node("c", 10))
+    rivals = tuple(Candidate(f"r{k}", 8, True, 8, {"a": 5 + k}) for k in range(2))
+    equals = tuple(Candidate(f"s{k}", 1, True, 1) for k in range(6))
+    for seed in range(8):
+        problem = Problem(nodes, rivals + equals, 1, seed, balance=False)
+        plan = solver.solve(problem, method="exact", budget_ms=1000)
+        assert plan.optimal
+        order = round_problem(problem).node_ids
+        used = Counter({node.id: 0 for node in nodes})
+        for placement in plan.placements:
+            used[placement.node] += 8 if placement.candidate.startswith("r") else 1
+        lone = [p.node for p in plan.placements if p.candidate.startswith("s")]
+        for node in set(lone):
+            assert all(used[before] == 10 for before in order[: order.index(node)])
 
 
 @pytest.mark.parametrize("method", METHODS)
