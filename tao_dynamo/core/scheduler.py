@@ -8,6 +8,8 @@ events for unknown sessions, requests or nodes change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kv_events.types import NodeId
 from solver.problem import Plan
 from tao_dynamo.core import admission, boundary, housekeeping, pausing, views
@@ -273,9 +275,22 @@ class Scheduler:
 
     # --- questions --------------------------------------------------------------------------------
 
-    def statistics(self, t: float) -> views.Statistics:
-        """Nodes, sessions by state, the waiting pool in its order, counters and the last plans."""
-        return views.statistics(self._state, self._solving, t)
+    def statistics(self, t: float, *, limit: int = 200) -> views.Statistics:
+        """Nodes, sessions by state, the first ``limit`` of the waiting pool in its order, counters, the last plans."""
+        return views.statistics(self._state, self._solving, t, limit=limit)
+
+    def session_ids(self, limit: int) -> list[str]:
+        """At most so many session ids: the waiting pool in its order, the paused, then the others, last heard first."""
+        return views.session_ids(self._state, limit)
+
+    def session_views(self, session_ids: Sequence[str], t: float) -> list[views.SessionView]:
+        """Those of the sessions that are still known. Many at once cost less than one by one."""
+        return views.session_views(self._state, session_ids, t)
+
+    def choices(self, session_id: str, t: float) -> list[views.Choice]:
+        """What each node would mean for a session."""
+        session = self._state.sessions.get(session_id)
+        return views.choices(self._state, session, t) if session is not None else []
 
     def explain(self, session_id: str, t: float) -> views.SessionView | None:
         """One session: its state, since when, its value on each node, and why it waits."""

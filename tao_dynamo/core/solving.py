@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from kv_events.types import NodeId
-from solver.problem import Candidate, Node, Plan, Problem
+from solver.problem import Candidate, Node, Plan, Problem, Value
 from tao_dynamo.core import admission, overdue
 from tao_dynamo.core.decisions import AskSolve, Decision
 from tao_dynamo.core.session import Session
@@ -39,7 +39,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """What became of a plan, for those who ask."""
+    """What became of a plan, for those who ask. ``bound`` is at least the optimum, ``value`` what was found."""
 
     snapshot_id: int
     at: float
@@ -50,6 +50,8 @@ class PlanRecord:
     seconds: float
     optimal: bool
     note: str
+    value: Value
+    bound: Value
 
 
 class Solving:
@@ -162,7 +164,19 @@ class Solving:
         state.counters["placements_applied"] += placed
         asked = len(snapshot.signatures)
         self.records.append(
-            PlanRecord(snapshot_id, t, asked, placed, refused, plan.method, plan.seconds, plan.optimal, plan.note)
+            PlanRecord(
+                snapshot_id=snapshot_id,
+                at=t,
+                candidates=asked,
+                placed=placed,
+                refused=refused,
+                method=plan.method,
+                seconds=plan.seconds,
+                optimal=plan.optimal,
+                note=plan.note,
+                value=plan.value,
+                bound=plan.bound,
+            )
         )
         state.opportunity = state.opportunity or bool(refused)
         out += self.request(t)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from kv_events.types import NodeId
 from tao_dynamo.core import admission
+from tao_dynamo.core.room import Room
 from tao_dynamo.core.session import Session, SessionState
 from tao_dynamo.core.solving import PlanRecord, Solving
 from tao_dynamo.core.state import State
@@ -38,7 +41,12 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A session. ``waited_s`` counts from when its turn arrived; ``reason`` says in words why it has no room."""
+    """A session. ``waited_s`` counts from when its turn arrived; ``reason`` says in words why it has no room.
+
+    ``key`` is the core's own name for it: a branch of a session has the same ``session_id`` and another key.
+    ``held`` are the tokens of its own that it holds on ``node``, ``output`` those that its live turns have produced.
+    ``marked``: it will be paused when its turn ends.
+    """
 
     session_id: str
     state: SessionState
@@ -54,6 +62,22 @@ class SessionView:
     waited_s: float | None
     overdue: bool
     reason: str
+    key: str
+    parent: str | None
+    held: int
+    output: int
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A node as a place for a session: what it would add there, and what may be given there now, in tokens."""
+
+    node: NodeId
+    credit: int
+    adds: int
+    free: int
+    stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +103,14 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
     by_state = dict.fromkeys((s.value for s in SessionState), 0)
     for session in state.sessions.values():
         by_state[session.state.value] += 1
-    pool = list(state.waiting.values())[:limit]
+    best = _BestRooms(state)
     return Statistics(
         at=t,
         policy=state.policy.name,
         shared_prefixes=state.policy.shared_prefixes,
         nodes=tuple(_node_view(state, node) for node in state.rooms),
         sessions_by_state=by_state,
-        waiting=tuple(session_view(state, session, t) for session in pool),
+        waiting=tuple(_view(state, session, t, best) for session in islice(state.waiting.values(), limit)),
         paused=len(state.paused),
         requests=len(state.requests),
         guests=len(state.guests),
@@ -96,10 +120,46 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
     )
 
 
+def session_ids(state: State, limit: int) -> list[str]:
+    """The waiting pool in its order, the paused, then the others, last heard first; at most ``limit``."""
+    pool = [*state.waiting, *state.paused][:limit]
+    seen = set(pool)
+    others = (session_id for session_id in reversed(state.sessions) if session_id not in seen)
+    return [*pool, *islice(others, limit - len(pool))]
+
+
+def session_views(state: State, session_ids: Iterable[str], t: float) -> list[SessionView]:
+    """Those of the sessions that are still known."""
+    best = _BestRooms(state)
+    found = (state.sessions.get(session_id) for session_id in session_ids)
+    return [_view(state, session, t, best) for session in found if session is not None]
+
+
 def session_view(state: State, session: Session, t: float) -> SessionView:
     """One session as it is now."""
+    return _view(state, session, t, _BestRooms(state))
+
+
+def choices(state: State, session: Session, t: float) -> list[Choice]:
+    """What each node would mean for the session: the most credit first, then the most room."""
+    cost, credit = state.cost(session), state.credits(session, t)
+    found = [
+        Choice(
+            room.node,
+            credit.get(room.node, 0),
+            room.added(cost, session.prefix),
+            admission.room_for(state, room, cost),
+            room.stale,
+        )
+        for room in state.rooms.values()
+    ]
+    return sorted(found, key=lambda choice: (-choice.credit, choice.adds - choice.free))
+
+
+def _view(state: State, session: Session, t: float, best: _BestRooms) -> SessionView:
     remaining = state.readiness.remaining(session.id, t)
     waited = t - session.waiting_since if session.waiting_since is not None else None
+    room = state.rooms.get(session.node) if session.node is not None else None
     return SessionView(
         session_id=session.public_id,
         state=session.state,
@@ -114,8 +174,40 @@ def session_view(state: State, session: Session, t: float) -> SessionView:
         tool_elapsed_s=remaining.elapsed_s if remaining else None,
         waited_s=waited,
         overdue=waited is not None and waited >= state.policy.waiting_bound_s,
-        reason=_reason(state, session),
+        reason=_reason(state, session, best),
+        key=session.id,
+        parent=session.parent,
+        held=room.held_by(session.id) if room is not None else 0,
+        output=sum(live.generated for live in session.turns.values()),
+        marked=session.marked,
     )
+
+
+class _BestRooms:
+    """Finds the node that comes nearest to having room for a session, without looking at every node each time.
+
+    What a node may give depends on the session in two ways only: whether it holds the session's shared prefix, and
+    whether it is idle and the session too big for the admission mark. So the best of each kind is enough.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        mark = state.policy.admission_mark
+        self._residual = {room.node: room.residual(mark) for room in state.rooms.values()}
+        self._rooms = sorted(state.rooms.values(), key=lambda room: -self._residual[room.node])
+        idle = [room for room in self._rooms if room.used == 0 and not room.claims]
+        self._any = [*self._rooms[:1], *sorted(idle, key=lambda room: -room.capacity)[:1]]
+        self._with_prefix: dict[int, list[Room]] = {}
+
+    def find(self, session: Session, cost: int) -> Room:
+        """The node with the most room left, or the least missing, if the session were put on it."""
+        near = self._any
+        if session.prefix is not None:
+            key = session.prefix.key
+            if key not in self._with_prefix:
+                self._with_prefix[key] = [room for room in self._rooms if room.has_prefix(key)][:1]
+            near = near + self._with_prefix[key]
+        return max(near, key=lambda r: admission.room_for(self._state, r, cost) - r.added(cost, session.prefix))
 
 
 def _node_view(state: State, node: NodeId) -> NodeView:
@@ -134,7 +226,7 @@ def _node_view(state: State, node: NodeId) -> NodeView:
     )
 
 
-def _reason(state: State, session: Session) -> str:
+def _reason(state: State, session: Session, best: _BestRooms) -> str:
     if session.state is SessionState.PAUSED:
         if state.readiness.running(session.id):
             return "paused while its tool runs; it gets room when the tool is about to return and a node has room"
@@ -148,7 +240,7 @@ def _reason(state: State, session: Session) -> str:
         room = state.rooms.get(session.claimed)
         free = room.capacity - room.used if room else 0
         return f"overdue: node {session.claimed} is being cleared for it, {free} of {cost} tokens are free"
-    room = max(state.rooms.values(), key=lambda r: admission.room_for(state, r, cost) - r.added(cost, session.prefix))
+    room = best.find(session, cost)
     added, free = room.added(cost, session.prefix), admission.room_for(state, room, cost)
     if added > free:
         return f"needs {added} tokens; the most that may be given now is {free}, on node {room.node}"
