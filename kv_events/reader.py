@@ -20,6 +20,7 @@ import nats
 from nats.errors import SlowConsumerError
 
 from kv_events import wire
+from kv_events.repeats import Repeats
 from tao_dynamo.errors import ConfigError, WireError
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Handler(Protocol):
         """Take one message of topic ``forward-pass-metrics``."""
 
     def on_tool_event(self, data: bytes) -> None:
-        """Take one message of ``agent-tool-events`` as it came: envelope and all."""
+        """Take one message of ``agent-tool-events`` as it came, envelope and all; what was sent twice comes once."""
 
     def on_connection(self, state: Connection) -> None:
         """Hear that the bus came, went or came back. After RECONNECTED, messages may be missing."""
@@ -166,6 +167,8 @@ class ReaderCounters:
     malformed: int = 0
     unknown_events: int = 0
     malformed_events: int = 0
+    repeated_tool_events: int = 0
+    """Tool events that a publisher sent again under the same number; the handler does not get them twice."""
     dropped: int = 0
     """Signals of the client library that we are too slow; each stands for at least one message."""
     handler_errors: int = 0
@@ -190,6 +193,7 @@ class EventReader:
         self._gone = asyncio.Event()
         self._ever = False
         self._said: dict[str, float] = {}
+        self._repeats = Repeats()
 
     @property
     def connected(self) -> bool:
@@ -274,7 +278,10 @@ class EventReader:
         counters.bytes += len(data)
         try:
             if topic == wire.TOOL_EVENTS:
-                self._handler.on_tool_event(data)
+                if self._repeated(data):
+                    counters.repeated_tool_events += 1
+                else:
+                    self._handler.on_tool_event(data)
             elif topic == wire.KV_EVENTS:
                 envelope = wire.decode_envelope(data)
                 batch = wire.decode_kv_events(envelope.payload)
@@ -294,6 +301,13 @@ class EventReader:
             counters.handler_errors += 1
             log.exception("the handler of %s failed", message.subject)
         counters.by_topic[topic] = counters.by_topic.get(topic, 0) + 1
+
+    def _repeated(self, data: bytes) -> bool:
+        try:
+            return self._repeats.again(wire.decode_envelope(data))
+        except WireError:
+            # A bare record has no envelope and no number; and what is rubbish is the handler's to count.
+            return False
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):

@@ -89,6 +89,7 @@ class Sources:
                 "unknown_event": heard.unknown_events,
                 "unknown_session": self.bus.counters["tool_events_unknown_session"],
                 "dropped": heard.dropped,
+                "repeated_tool_event": heard.repeated_tool_events,
                 "handler": heard.handler_errors,
             }
         out.update(self._nodes(now))

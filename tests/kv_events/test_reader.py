@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import nats
 import pytest
 
@@ -197,6 +198,26 @@ async def test_all_four_topics_arrive_and_rubbish_harms_nobody(server: Server) -
     await client.close()
     await reader.close()
     assert not reader.connected
+
+
+@pytest.mark.nats
+async def test_c16_a_tool_event_that_was_sent_twice_is_heard_once(server: Server) -> None:
+    ears = Ears()
+    reader = EventReader(BusOptions(servers=(server.url,)), [tool_subject("t")], ears)
+    await reader.start()
+    await until(lambda: reader.connected)
+    client = await nats.connect(server.url)
+    ended = sample("agent-tool-events.tool_end")
+    start = msgspec.msgpack.encode({"publisher_id": 7, "sequence": 0, "published_at": 1, "payload": b"start"})
+    for data in (start, ended, ended, b"\xc1", b"\xc1", ended):
+        await client.publish("namespace.t.agent-tool-events", data)
+    await client.flush()
+    await until(lambda: reader.counters.messages == 6)
+    assert ears.tools == [start, ended, b"\xc1", b"\xc1"]
+    assert reader.counters.repeated_tool_events == 2
+    assert reader.counters.by_topic == {"agent-tool-events": 6}
+    await client.close()
+    await reader.close()
 
 
 @pytest.mark.nats
