@@ -18,8 +18,11 @@ from launch.config import ServiceConfig, as_flags
 from launch.graph import Graph
 from launch.model import model_folder, require_model_folder
 from launch.options import TWINS, Options
-from launch.processes import Command, free_port, require_free_port
+from launch.processes import Command, free_port, port_is_free, require_free_port
 from tao_dynamo.errors import ConfigError, StackError
+
+PAGE_PORT = 8260
+"""Where the router's page is, if nobody says otherwise (``tao_dynamo.page.server``, which needs aiohttp)."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Site:
         nats_url: the NATS server.
         discovery: folder of Dynamo's file discovery; this run's own, so that nobody's old entries are found.
         system_ports: system port (health, metrics, engine routes) of each process so far.
+        pages: URL of each router's page so far, by service.
     """
 
     graph: Graph
@@ -58,6 +62,7 @@ class Site:
     discovery: Path
     taken: set[int] = field(default_factory=set)
     system_ports: dict[str, int] = field(default_factory=dict)
+    pages: dict[str, str] = field(default_factory=dict)
 
     @property
     def worker_endpoint(self) -> str:
@@ -77,6 +82,17 @@ class Site:
     def system_port(self, name: str) -> int:
         """The system port of the process of that name."""
         return self.system_ports.setdefault(name, self.port())
+
+    def page_port(self, service: str) -> object:
+        """A router's ``--tao-page-port``: as given, else the usual one if it is free, else a free one."""
+        given = self.config.options(service)
+        port = given.get("tao-page-port", os.environ.get("DYN_TAO_PAGE_PORT"))
+        if port is None:
+            usual = self.options.http_port != 0 and PAGE_PORT not in self.taken and port_is_free(PAGE_PORT)
+            port = PAGE_PORT if usual else self.port()
+        if str(port).isdecimal() and int(port):
+            self.pages[service] = f"http://{given.get('tao-page-host', '127.0.0.1')}:{port}/"
+        return port
 
     def environment(self, name: str, service: str, **more: str) -> dict[str, str | None]:
         """Variables of the process: discovery, planes and system port, then the service's own ``envs``."""

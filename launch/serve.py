@@ -160,7 +160,10 @@ def _run(graph: str, stack: Stack) -> int:
     _say(f"TAO-Dynamo {__version__}: {graph} with {site.workers} x {site.options.engine}, model {site.model_name}")
     _say(f"  logs in {site.run_dir}")
     if stack.open(stopping):
-        _say(f"Ready. Try:\n  {curl_line(stack)}\nCtrl-C stops everything.")
+        _say(f"Ready. Try:\n  {curl_line(stack)}")
+        for url in site.pages.values():
+            _say(f"Who waits, and why: {url} or, in a terminal: tao top --url {url}")
+        _say("Ctrl-C stops everything.")
         while not stopping.wait(0.5):
             failure = stack.supervisor.failure()
             if failure:

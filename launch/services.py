@@ -64,7 +64,7 @@ class TaoRouter(Router):
     def commands(cls, site: Site) -> list[Command]:
         """One ``python -m tao_dynamo``."""
         name = "tao-router"
-        ours = {
+        ours: dict[str, object] = {
             "endpoint": site.worker_endpoint,
             "namespace": site.namespace,
             "router-block-size": site.block_size,
@@ -73,13 +73,14 @@ class TaoRouter(Router):
         }
         fixed = {"endpoint": "--worker-namespace", "namespace": "--namespace", **_MODEL}
         port = site.system_port(name)
+        ours["tao-page-port"] = site.page_port(cls.__name__)
         return [
             Command(
                 name=name,
                 argv=(sys.executable, "-m", "tao_dynamo", *site.flags(cls.__name__, ours, fixed)),
                 env=site.environment(name, cls.__name__),
                 ready=endpoint_ready(port, "generate"),
-                shows=f"http://127.0.0.1:{port}/engine/tao/status",
+                shows=site.pages.get(cls.__name__) or f"http://127.0.0.1:{port}/engine/tao/status",
                 module="tao_dynamo.shell",
             )
         ]

@@ -120,6 +120,14 @@ class Stack:
             raise StackError(f"no system port of {name}; there are {', '.join(ports)}")
         return ports[name]
 
+    @property
+    def page_url(self) -> str:
+        """The router's page."""
+        pages = list(self.assembly.site.pages.values())
+        if not pages:
+            raise StackError("no router of this graph has a page")
+        return pages[0]
+
     def status(self) -> Any:
         """TAO's own status (its ``/engine/tao/status``)."""
         return get_json(self.system_port("tao-router"), "/engine/tao/status")

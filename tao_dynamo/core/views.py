@@ -26,7 +26,7 @@ REFUSAL_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node's room in tokens."""
+    """A node's room in tokens; ``running_tokens`` of it are held by sessions whose turn runs."""
 
     node: NodeId
     capacity: int
@@ -37,6 +37,7 @@ class NodeView:
     sessions: int
     running: int
     stale: bool
+    running_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ class _BestRooms:
 def _node_view(state: State, node: NodeId) -> NodeView:
     room = state.rooms[node]
     held = [state.sessions[h] for h in room.holders if h in state.sessions]
+    running = [session for session in held if session.running]
     return NodeView(
         node=node,
         capacity=room.capacity,
@@ -221,8 +223,9 @@ def _node_view(state: State, node: NodeId) -> NodeView:
         claimed=room.claimed,
         residual=room.residual(state.policy.admission_mark),
         sessions=len(held),
-        running=sum(session.running for session in held),
+        running=len(running),
         stale=room.stale,
+        running_tokens=sum(room.held_by(session.id) for session in running),
     )
 
 

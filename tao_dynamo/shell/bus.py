@@ -188,6 +188,10 @@ class Bus:
         """Nodes that publish KV events, with their block sizes."""
         return [(node, size) for node, size in self._block_sizes.items() if node not in self._silent]
 
+    def load(self, node: NodeId) -> int | None:
+        """Tokens that running requests used on the node in the last window, as its engine measures; None: not told."""
+        return self._told_load.get(node)
+
     @property
     def block_sizes(self) -> set[int]:
         """The block sizes in use."""

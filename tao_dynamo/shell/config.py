@@ -54,6 +54,23 @@ _SHELL_OPTIONS = (
         0.0,
     ),
     Option("log-format", "log_format", ("logfmt", "json"), "logfmt", "How TAO's log lines are written."),
+    Option(
+        "page-port",
+        "page_port",
+        int,
+        8260,
+        "Port of the page that shows who waits and why, and of `tao top`; taken: a free one; 0: any; none: no page.",
+        0,
+        65535,
+        optional=True,
+    ),
+    Option(
+        "page-host",
+        "page_host",
+        str,
+        "127.0.0.1",
+        "Address that the page binds. It only reads, but whoever reaches it sees the ids of all sessions.",
+    ),
     Option("retries", "retries", int, 3, "Other nodes tried when a worker is gone before its first token.", 0, 100),
 )
 
@@ -77,6 +94,8 @@ class Config:
     ready_grace_s: float = 10.0
     log_format: LogFormat = "logfmt"
     retries: int = 3
+    page_port: int | None = 8260
+    page_host: str = "127.0.0.1"
     nats_url: str = "nats://127.0.0.1:4222"
     event_plane: str = "nats"
 

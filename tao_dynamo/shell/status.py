@@ -83,7 +83,12 @@ def explain(sources: Sources, body: Mapping[str, Any]) -> dict[str, Any]:
     if view is None:
         return {"error": f"session {session_id} is not known: it has ended, expired, or had no turn yet"}
     calls = sources.predictor.calls(session_id, sources.driver.clock())
-    return {**_plain(view), "tool_calls": [_plain(call) for call in calls]}
+    choices = sources.driver.scheduler.choices(session_id, sources.driver.clock())
+    return {
+        **_plain(view),
+        "tool_calls": [_plain(call) for call in calls],
+        "nodes": [_plain(choice) for choice in choices],
+    }
 
 
 def _plain(value: Any) -> Any:

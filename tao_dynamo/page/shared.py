@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One computation of the snapshot for however many look at it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from tao_dynamo.page.wire import Snapshot
+
+FRESH_S = 0.5
+_WORTH_PACKING = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A snapshot, and its JSON, plain and packed."""
+
+    snapshot: Snapshot
+    body: bytes
+    packed: bytes
+
+
+class Shared:
+    """Keeps the last snapshot for a moment; those who ask while one is being made wait for that one.
+
+    Args:
+        make: looks at the router.
+        fresh_s: for how long a snapshot is handed out again.
+        clock: seconds that never run backwards.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Snapshot]],
+        *,
+        fresh_s: float = FRESH_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.made = 0
+        self._make = make
+        self._fresh_s = fresh_s
+        self._clock = clock
+        self._last: tuple[float, Shot] | None = None
+        self._making: asyncio.Task[Shot] | None = None
+
+    async def get(self) -> Shot:
+        """The snapshot, at most ``fresh_s`` old.
+
+        Raises:
+            Exception: what looking at the router raised; the next one to ask tries again.
+        """
+        if self._last is not None and self._clock() - self._last[0] < self._fresh_s:
+            return self._last[1]
+        if self._making is None or self._making.done():
+            self._making = asyncio.get_running_loop().create_task(self._shoot(), name="tao snapshot")
+        # One viewer that leaves does not take the snapshot away from the others.
+        return await asyncio.shield(self._making)
+
+    async def _shoot(self) -> Shot:
+        snapshot = await self._make()
+        self.made += 1
+        body = msgspec.json.encode(snapshot)
+        packed = await asyncio.to_thread(gzip.compress, body, 1) if len(body) >= _WORTH_PACKING else b""
+        shot = Shot(snapshot, body, packed)
+        self._last = self._clock(), shot
+        return shot
