@@ -10,6 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import msgspec
 from dynamo.common.native_offloading import get_native_offloading_capacity_tokens
 from dynamo.common.utils.token_ids import token_ids_to_list
 from dynamo.llm import (
@@ -31,7 +32,9 @@ from kv_events.reader import BusOptions, EventReader, endpoint_subjects, tool_su
 from kv_events.types import NodeId
 from solver.planner import Planner
 from tao_dynamo.core.scheduler import Scheduler
-from tao_dynamo.errors import ConfigError
+from tao_dynamo.errors import ConfigError, StackError
+from tao_dynamo.page.server import PageServer, is_loopback
+from tao_dynamo.page.shared import Shared
 from tao_dynamo.shell import status
 from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
@@ -97,6 +100,7 @@ class Service:
         )
         self.bus = Bus(self.driver, self.credit, self.predictor, use_kv_events=config.use_kv_events)
         self._next_node = 0
+        self._page: PageServer | None = None
 
     async def start(self) -> None:
         """Find the workers, warm up, listen.
@@ -145,6 +149,8 @@ class Service:
             planner=self.planner,
             reader=reader,
         )
+        self.shared = Shared(lambda: snapshot(self.sources))
+        await self._open_page()
         self._spawn(self.workers.run(), "workers")
         self._spawn(self.bus.run(), "bus")
         await self._warm()
@@ -165,6 +171,8 @@ class Service:
     async def close(self) -> None:
         """Stop everything of ours."""
         self.driver.close()
+        if self._page is not None:
+            await self._page.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -304,8 +312,29 @@ class Service:
     async def _status_route(self, _body: Mapping[str, Any]) -> dict[str, Any]:
         return status.status(self.sources)
 
+    async def _snapshot_route(self, _body: Mapping[str, Any]) -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.to_builtins((await self.shared.get()).snapshot)
+        return told
+
     async def _explain_route(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return status.explain(self.sources, body)
+
+    async def _open_page(self) -> None:
+        """Serve the page. A router that cannot have one says so and goes on."""
+        host, port = self._config.page_host, self._config.page_port
+        if port is None:
+            return
+        self._page = PageServer(
+            self.shared, lambda session: status.explain(self.sources, {"session": session}), host=host, port=port
+        )
+        try:
+            url = await self._page.start()
+        except StackError as error:
+            log.warning("no_page", error=error)
+            return
+        log.info("page", url=url)
+        if not is_loopback(host):
+            log.warning("page_open", host=host, hint="whoever reaches it sees the ids of all sessions")
 
     def _any_node(self) -> NodeId | None:
         nodes = list(self.workers.nodes)
