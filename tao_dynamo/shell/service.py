@@ -45,6 +45,7 @@ from tao_dynamo.shell.loop import Driver
 from tao_dynamo.shell.metrics import Metrics
 from tao_dynamo.shell.prompts import Prompts
 from tao_dynamo.shell.relay import Chunk
+from tao_dynamo.shell.snapshot import snapshot
 from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.workers import Card, Workers, mismatch
 from tool_hooks.predictor import Predictor
@@ -308,6 +309,7 @@ class Service:
         endpoint.metrics.register_prometheus_expfmt_callback(metrics.expose)
         self._runtime.register_engine_route("tao/status", self._status_route)
         self._runtime.register_engine_route("tao/explain", self._explain_route)
+        self._runtime.register_engine_route("tao/snapshot", self._snapshot_route)
 
     async def _status_route(self, _body: Mapping[str, Any]) -> dict[str, Any]:
         return status.status(self.sources)
