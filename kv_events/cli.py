@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
+import os
 import signal
 import sys
 import time
@@ -23,6 +25,7 @@ import msgspec
 from kv_events import recording
 from kv_events.chain import block_hashes, sequence_hashes
 from kv_events.reader import BusOptions
+from tao_dynamo.bus_trouble import bus_trouble
 from tao_dynamo.errors import TaoError, UsageError
 
 TOPICS = ("kv-events", "kv_metrics", "forward-pass-metrics", "agent-tool-events")
@@ -149,13 +152,23 @@ async def _follow(args: argparse.Namespace, handle: Callable[[recording.Message]
     async def note(error: Exception) -> None:
         failures.append(error)
 
+    # nats-py ends a refused TLS connection in a way that asyncio remarks on.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    bus = nats.NATS()
     try:
-        bus = await nats.connect(
-            **options.arguments(), name="tao-events", allow_reconnect=True, max_reconnect_attempts=2, error_cb=note
+        # A client that may reconnect tries again and again inside its first connect, whatever refused it.
+        await bus.connect(
+            **options.arguments(),
+            name="tao-events",
+            allow_reconnect=False,
+            max_reconnect_attempts=2,
+            reconnect_time_wait=0.2,
+            connect_timeout=5,
+            error_cb=note,
         )
     except (OSError, nats.errors.Error, TimeoutError) as error:
-        text = str(failures[-1] if failures else error) or type(error).__name__
-        raise TaoError(f"no NATS at {', '.join(options.servers)}: {text}") from error
+        raise bus_trouble(failures[-1] if failures else error, ",".join(options.servers), os.environ) from error
+    bus.options["allow_reconnect"] = True
     start = time.monotonic()
 
     async def receive(message: Any) -> None:

@@ -21,6 +21,7 @@ from nats.errors import SlowConsumerError
 
 from kv_events import wire
 from kv_events.repeats import Repeats
+from tao_dynamo.bus_trouble import DEFAULT_LOGIN, bus_trouble
 from tao_dynamo.errors import ConfigError, WireError
 
 log = logging.getLogger(__name__)
@@ -145,16 +146,20 @@ class BusOptions:
         return context
 
     def arguments(self) -> dict[str, Any]:
-        """Return what ``nats.connect`` is to be called with."""
+        """Return what ``nats.connect`` is to be called with; credentials in the order of Dynamo's own client."""
         given: dict[str, Any] = {"servers": list(self.servers), "tls": self.tls()}
-        if self.user is not None:
-            given |= {"user": self.user, "password": self.password or ""}
+        if any("@" in server for server in self.servers):
+            return given
+        if self.user is not None and self.password is not None:
+            given |= {"user": self.user, "password": self.password}
         elif self.token is not None:
             given["token"] = self.token
         elif self.nkey_seed is not None:
             given["nkeys_seed_str"] = self.nkey_seed
         elif self.credentials_file is not None:
             given["user_credentials"] = self.credentials_file
+        else:
+            given["user"], given["password"] = DEFAULT_LOGIN
         return given
 
 
@@ -262,7 +267,7 @@ class EventReader:
             if not isinstance(error, Exception):
                 raise
             # Whatever keeps us off the bus is waited out.
-            self._say(f"no event bus at {', '.join(self._options.servers)}: {error or type(error).__name__}")
+            self._say(f"event bus: {bus_trouble(error, ','.join(self._options.servers), os.environ)}")
             return False
         self._client = client
         self._said.clear()

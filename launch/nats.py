@@ -13,18 +13,27 @@ from urllib.parse import urlsplit
 from launch.health import nats_answers, nats_ready
 from launch.processes import Command
 from tao_dynamo.errors import ConfigError, StackError
+from tool_hooks.bus_check import check_bus
 
 VARIABLE = "NATS_SERVER"
 DEFAULT_PORT = 4222
 
 
 def running_server(environment: Mapping[str, str] | None = None) -> str | None:
-    """The URL in ``NATS_SERVER`` if a server answers there; None if the variable is not set or nobody answers."""
-    url = (os.environ if environment is None else environment).get(VARIABLE)
+    """The URL in ``NATS_SERVER`` if a server answers there; None if the variable is not set or nobody answers.
+
+    Raises:
+        ConfigError: a server answers, but does not take our credentials or certificates.
+    """
+    environment = os.environ if environment is None else environment
+    url = environment.get(VARIABLE)
     if not url:
         return None
     host, port = address(url)
-    return url if nats_answers(host, port) else None
+    if not nats_answers(host, port):
+        return None
+    check_bus(environment)
+    return url
 
 
 def address(url: str) -> tuple[str, int]:

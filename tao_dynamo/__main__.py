@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tao_dynamo.errors import ConfigError
+from tao_dynamo.errors import ConfigError, TaoError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return 2
+    except TaoError as error:
+        print(f"{PROG}: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

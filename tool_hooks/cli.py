@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from tao_dynamo.errors import ConfigError, UsageError
+from tao_dynamo.errors import ConfigError, TaoError, UsageError
 from tool_hooks.identity import PARENT_ENV, SESSION_ENV, TENANT_ENV
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -32,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             from tool_hooks.mcp_proxy import proxy
 
             sys.exit(proxy(_command(args.command), args.session))
+        elif args.form == "check":
+            from tool_hooks.bus_check import check_bus
+
+            sys.stdout.write(f"tao-tool check: {check_bus(os.environ)} takes us\n")
         else:
             from tool_hooks.claude_hook import hook
 
@@ -39,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except UsageError as error:
         sys.stderr.write(f"tao-tool {args.form}: {error}\n")
         sys.exit(2)
+    except TaoError as error:
+        sys.stderr.write(f"tao-tool {args.form}: {error}\n")
+        sys.exit(1)
 
 
 def seconds(where: str, text: str | None) -> float | None:
@@ -101,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tao-tool", description="Tell the router when tools run, how far they are and when they return."
     )
-    forms = parser.add_subparsers(dest="form", required=True, metavar="run|mcp|claude-hook")
+    forms = parser.add_subparsers(dest="form", required=True, metavar="run|mcp|claude-hook|check")
     session = argparse.ArgumentParser(add_help=False)
     session.add_argument("--session", metavar="ID", default=None, help=f"session of the call (default: ${SESSION_ENV})")
     run = forms.add_parser(
@@ -140,6 +147,12 @@ def _parser() -> argparse.ArgumentParser:
         parents=[session],
         help="hook of Claude Code (PreToolUse, PostToolUse); reads the event from standard input",
         description="Tell the router about the tool call that Claude Code describes on standard input.",
+    )
+    forms.add_parser(
+        "check",
+        help="see whether the bus takes us; hooks themselves never complain",
+        description="Connect to the bus once, with the NATS_SERVER, NATS_AUTH_* and NATS_TLS_* variables of hooks,"
+        " and say in one line whether it takes us.",
     )
     return parser
 

@@ -21,7 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from tao_dynamo.errors import WireError
+from tao_dynamo.bus_trouble import CA, CERT, DEFAULT_LOGIN, KEY
+from tao_dynamo.errors import ConfigError, WireError
 
 DEFAULT_PORT = 4222
 _MAX_LINE = 1 << 20
@@ -194,35 +195,45 @@ class NatsConnection:
 def _start_tls(raw: socket.socket, host: str, options: NatsOptions) -> socket.socket:
     import ssl
 
-    context = ssl.create_default_context(cafile=options.tls_ca)
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca)
+    except OSError as error:
+        raise ConfigError(CA, options.tls_ca, "a readable PEM file") from error
     if options.tls_insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if options.tls_cert:
-        context.load_cert_chain(options.tls_cert, options.tls_key)
+        try:
+            context.load_cert_chain(options.tls_cert, options.tls_key)
+        except OSError as error:
+            given = (options.tls_cert, options.tls_key)
+            raise ConfigError(f"{CERT}, {KEY}", given, "a readable PEM certificate and its key") from error
     return context.wrap_socket(raw, server_hostname=host)
 
 
 def _credentials(
     options: NatsOptions, nonce: str | None, url_user: str | None, url_password: str | None
 ) -> dict[str, str]:
-    """The fields of CONNECT that say who we are. What stands in the URL wins, as it is the more special."""
+    """The fields of CONNECT that say who we are. What stands in the URL wins, as it is the more special; then the
+    variables in the order of Dynamo's own client, which without any says ``user``, ``user``.
+    """
     if url_user is not None:
         if url_password is None:
             return {"auth_token": unquote(url_user)}
         return {"user": unquote(url_user), "pass": unquote(url_password)}
+    if options.user is not None and options.password is not None:
+        return {"user": options.user, "pass": options.password}
+    if options.token is not None:
+        return {"auth_token": options.token}
+    if options.nkey_seed is not None:
+        public, signature = _sign(options.nkey_seed, nonce)
+        return {"nkey": public, "sig": signature}
     if options.credentials_file is not None:
         text = Path(options.credentials_file).read_text(encoding="utf-8")
         jwt, seed = _block(text, "NATS USER JWT"), _block(text, "USER NKEY SEED")
         return {"jwt": jwt, "sig": _sign(seed, nonce)[1]}
-    if options.nkey_seed is not None:
-        public, signature = _sign(options.nkey_seed, nonce)
-        return {"nkey": public, "sig": signature}
-    if options.user is not None:
-        return {"user": options.user, "pass": options.password or ""}
-    if options.token is not None:
-        return {"auth_token": options.token}
-    return {}
+    user, password = DEFAULT_LOGIN
+    return {"user": user, "pass": password}
 
 
 def _block(text: str, name: str) -> str:

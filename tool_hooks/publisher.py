@@ -22,6 +22,7 @@ import time
 import weakref
 from dataclasses import dataclass
 
+from tao_dynamo.bus_trouble import bus_trouble
 from tao_dynamo.errors import TaoError
 from tool_hooks.events import DEFAULT_NAMESPACE, ToolEvent, encode, encode_envelope, subject
 from tool_hooks.nats_wire import NatsConnection, NatsOptions
@@ -279,7 +280,8 @@ class Publisher:
             connection.close()
         with self._changed:
             self._count(errors=1)
-        self._warn("bus", f"tool events wait, the bus is away: {error}")
+        trouble = bus_trouble(error, ",".join(self._options.servers), os.environ)
+        self._warn("bus", f"tool events wait, the bus is away: {trouble}")
 
     def _drop(self, what: str, text: str, too_large: int = 0) -> None:
         with self._changed:

@@ -48,6 +48,7 @@ from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.snapshot import snapshot
 from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.workers import Card, Workers, mismatch
+from tool_hooks.bus_check import check_bus
 from tool_hooks.predictor import Predictor
 
 log = Events("tao.service")
@@ -350,12 +351,27 @@ class Service:
 ENDPOINTS = ("generate", "best_worker_id", "get_overlap_scores", "status")
 
 
+async def _runtime(loop: asyncio.AbstractEventLoop, config: Config) -> DistributedRuntime:
+    """Dynamo's runtime, which connects to NATS at once.
+
+    Raises:
+        TaoError: the bus does not take us, or there is no runtime to be had.
+    """
+    try:
+        return DistributedRuntime(
+            loop, os.environ.get("DYN_DISCOVERY_BACKEND", "etcd"), os.environ.get("DYN_REQUEST_PLANE", "tcp")
+        )
+    except Exception as error:
+        if config.event_plane == "nats":
+            # Dynamo does not say why; whoever speaks the protocol itself can.
+            await asyncio.to_thread(check_bus, os.environ)
+        raise StackError(f"Dynamo's runtime does not start: {error}") from error
+
+
 async def run(config: Config) -> int:
     """Run a router until it is told to stop; returns the exit status."""
     loop = asyncio.get_running_loop()
-    runtime = DistributedRuntime(
-        loop, os.environ.get("DYN_DISCOVERY_BACKEND", "etcd"), os.environ.get("DYN_REQUEST_PLANE", "tcp")
-    )
+    runtime = await _runtime(loop, config)
     service = Service(runtime, config)
     stopping = asyncio.Event()
 

@@ -140,7 +140,15 @@ def test_options_come_from_the_variables_that_dynamo_reads() -> None:
     assert (arguments["user"], arguments["password"]) == ("u", "secret-p")
     assert "token" not in arguments
     assert isinstance(arguments["tls"], ssl.SSLContext)
-    assert BusOptions.from_env({}).arguments() == {"servers": ["nats://localhost:4222"], "tls": None}
+    assert BusOptions.from_env({}).arguments() == {
+        "servers": ["nats://localhost:4222"],
+        "tls": None,
+        "user": "user",
+        "password": "user",
+    }
+    # What stands in the URL is for that server.
+    assert BusOptions.from_env({"NATS_SERVER": "nats://me:mine@h"}).arguments()["servers"] == ["nats://me:mine@h"]
+    assert "user" not in BusOptions.from_env({"NATS_SERVER": "nats://me:mine@h"}).arguments()
     assert BusOptions.from_env({"NATS_AUTH_TOKEN": "t"}).arguments()["token"] == "t"  # noqa: S105
     assert BusOptions.from_env({"NATS_AUTH_NKEY": "SU"}).arguments()["nkeys_seed_str"] == "SU"
     assert BusOptions.from_env({"NATS_AUTH_CREDENTIALS_FILE": "f"}).arguments()["user_credentials"] == "f"

@@ -15,6 +15,7 @@ import pytest
 
 from launch import cli, serve
 from tests.launch.conftest import alive, wait_until
+from tests.tool_hooks.bus import Server
 
 GRAPH = "graphs/round_robin_agg:Frontend"
 
@@ -147,24 +148,14 @@ def test_vllm_workers_get_events_gpus_and_a_fitting_block_size(
 def test_a_running_nats_server_is_used_and_a_silent_one_is_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        url = f"nats://127.0.0.1:{server.getsockname()[1]}"
-        monkeypatch.setenv("NATS_SERVER", url)
-        import threading
-
-        def greet() -> None:
-            connection, _ = server.accept()
-            connection.sendall(b"INFO {}\r\n")
-            connection.close()
-
-        thread = threading.Thread(target=greet)
-        thread.start()
+    server = Server().start()
+    try:
+        monkeypatch.setenv("NATS_SERVER", server.url)
         shown = commands(capsys, GRAPH)
-        thread.join()
+    finally:
+        server.stop()
     assert "nats" not in shown
-    assert f"NATS_SERVER={url}" in shown["frontend"]
+    assert f"NATS_SERVER={server.url}" in shown["frontend"]
     assert "nats" in commands(capsys, GRAPH)
 
 
