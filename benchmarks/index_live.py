@@ -75,7 +75,7 @@ class _Handler:
     def on_forward_pass(self, metrics: ForwardPass) -> None:  # noqa: ARG002
         self.passes += 1
 
-    def on_tool_event(self, data: bytes) -> None: ...
+    def on_tool_event(self, data: bytes, namespace: str) -> None: ...
 
     def on_connection(self, state: Connection) -> None:
         self._follower.on_connection(state)

@@ -66,8 +66,11 @@ class Handler(Protocol):
     def on_forward_pass(self, metrics: wire.ForwardPass) -> None:
         """Take one message of topic ``forward-pass-metrics``."""
 
-    def on_tool_event(self, data: bytes) -> None:
-        """Take one message of ``agent-tool-events`` as it came, envelope and all; what was sent twice comes once."""
+    def on_tool_event(self, data: bytes, namespace: str) -> None:
+        """Take one message of ``agent-tool-events`` as it came, envelope and all; what was sent twice comes once.
+
+        ``namespace`` is the one it came over: NATS can be told who may publish there.
+        """
 
     def on_connection(self, state: Connection) -> None:
         """Hear that the bus came, went or came back. After RECONNECTED, messages may be missing."""
@@ -286,7 +289,7 @@ class EventReader:
                 if self._repeated(data):
                     counters.repeated_tool_events += 1
                 else:
-                    self._handler.on_tool_event(data)
+                    self._handler.on_tool_event(data, message.subject.split(".")[1])
             elif topic == wire.KV_EVENTS:
                 envelope = wire.decode_envelope(data)
                 batch = wire.decode_kv_events(envelope.payload)

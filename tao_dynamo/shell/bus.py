@@ -17,6 +17,7 @@ from kv_events.wire import Envelope, ForwardPass, KvBatch, KvMetrics
 from tao_dynamo.errors import StackError, WireError
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.loop import Driver
+from tao_dynamo.shell.tenants import Tenants
 from tao_dynamo.shell.workers import Card
 from tool_hooks.events import ToolEvent, decode
 from tool_hooks.predictor import Predictor
@@ -62,10 +63,17 @@ class Bus:
         credit: the credit table.
         predictor: of tool calls.
         use_kv_events: False: no node is believed to publish any.
+        tenants: whose session is whose; without it every session is everybody's.
     """
 
     def __init__(
-        self, driver: Driver, credit: CreditTable, predictor: Predictor, *, use_kv_events: bool = True
+        self,
+        driver: Driver,
+        credit: CreditTable,
+        predictor: Predictor,
+        *,
+        use_kv_events: bool = True,
+        tenants: Tenants | None = None,
     ) -> None:
         self.counters: Counter[str] = Counter()
         self.tool_events: Counter[str] = Counter()
@@ -74,6 +82,7 @@ class Bus:
         self.verdicts: dict[NodeId, Change] = {}
         self.follower: Follower | None = None
         self.on_eta_error: Callable[[float], None] = lambda _s: None
+        self.tenants = tenants or Tenants()
         self._driver = driver
         self._credit = credit
         self._predictor = predictor
@@ -106,8 +115,8 @@ class Bus:
         """Take one message of topic ``forward-pass-metrics``."""
         self.counters["forward_passes"] += metrics.node in self._block_sizes
 
-    def on_tool_event(self, data: bytes) -> None:
-        """Take one message of ``agent-tool-events``."""
+    def on_tool_event(self, data: bytes, namespace: str) -> None:
+        """Take one message of ``agent-tool-events``, and the namespace that it came over."""
         try:
             event = decode(data)
         except WireError as error:
@@ -117,6 +126,9 @@ class Bus:
         self.tool_events[event.kind] += 1
         if event.session_id not in self._credit:
             self.counters["tool_events_unknown_session"] += 1
+            return
+        if not self.tenants.may_speak(event.session_id, event.tenant, namespace):
+            self.counters["tool_events_foreign_tenant"] += 1
             return
         self._predict(event)
         self._driver.feed(self._driver.scheduler.tool_changed, event.session_id)

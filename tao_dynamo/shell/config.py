@@ -34,7 +34,8 @@ _SHELL_OPTIONS = (
         "tool_namespaces",
         str,
         "",
-        "Namespaces whose tool events are heard, besides the router's and `dynamo`; separated by commas.",
+        "Namespaces whose tool events are heard, besides the router's and `dynamo`; separated by commas. Each is that"
+        " of a tenant: what comes over it moves no session of another tenant (x-tenant-id).",
     ),
     Option(
         "node-capacity",
@@ -98,6 +99,11 @@ class Config:
     page_host: str = "127.0.0.1"
     nats_url: str = "nats://127.0.0.1:4222"
     event_plane: str = "nats"
+
+    @property
+    def shared_namespaces(self) -> tuple[str, str]:
+        """Namespaces of tool events that belong to no tenant: the router's own, and the one hooks take by default."""
+        return self.namespace, "dynamo"
 
     def path(self, endpoint: str) -> str:
         """The router's own endpoint of that name, as ``namespace.component.endpoint``."""

@@ -134,6 +134,7 @@ class Handler:
             self.counters["session_turns"] += 1
             chains = self._prompts.take(ask.session_id, ask, sizes)
             self._credit.turn(ask.session_id, chains, t)
+            self._bus.tenants.turn(ask.session_id, ask.salt)
             if not self._live[ask.session_id]:
                 self._predictor.resumed(ask.session_id, t)
         else:
@@ -279,6 +280,7 @@ class Handler:
         self._driver.feed(self._driver.scheduler.session_ended, session_id)
         self._prompts.forget(session_id)
         self._predictor.forget(session_id)
+        self._bus.tenants.forget(session_id)
 
 
 def _pin(request: dict[str, Any], node: NodeId) -> None:

@@ -47,6 +47,7 @@ from tao_dynamo.shell.prompts import Prompts
 from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.snapshot import snapshot
 from tao_dynamo.shell.sources import Sources
+from tao_dynamo.shell.tenants import Tenants
 from tao_dynamo.shell.workers import Card, Workers, mismatch
 from tool_hooks.bus_check import check_bus
 from tool_hooks.predictor import Predictor
@@ -100,7 +101,13 @@ class Service:
         self.driver = Driver(
             Scheduler(policy, credit=self.credit, readiness=self.predictor), self.planner, fallback=self._any_node
         )
-        self.bus = Bus(self.driver, self.credit, self.predictor, use_kv_events=config.use_kv_events)
+        self.bus = Bus(
+            self.driver,
+            self.credit,
+            self.predictor,
+            use_kv_events=config.use_kv_events,
+            tenants=Tenants(config.shared_namespaces, policy.max_sessions),
+        )
         self._next_node = 0
         self._page: PageServer | None = None
 
@@ -246,7 +253,7 @@ class Service:
             log.warning("no_event_bus", event_plane=config.event_plane, hint="set DYN_EVENT_PLANE=nats everywhere")
             return None
         subjects = endpoint_subjects(config.endpoint) if config.use_kv_events else []
-        namespaces = dict.fromkeys((config.namespace, "dynamo", *config.tool_namespaces))
+        namespaces = dict.fromkeys((*config.shared_namespaces, *config.tool_namespaces))
         subjects += [tool_subject(namespace) for namespace in namespaces]
         if config.use_kv_events:
             self.bus.follower = Follower(self.index, RouterDump(self.kv_router.dump_events), self.bus)

@@ -98,7 +98,7 @@ class Ears:
     def on_forward_pass(self, metrics: ForwardPass) -> None:
         self.passes.append(metrics)
 
-    def on_tool_event(self, data: bytes) -> None:
+    def on_tool_event(self, data: bytes, namespace: str) -> None:
         self.tools.append(data)
 
     def on_connection(self, state: Connection) -> None:

@@ -18,6 +18,7 @@ from tao_dynamo.shell.metrics import FAMILIES, HISTOGRAMS, PREFIX, Metrics
 from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
 from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.status import explain, status
+from tao_dynamo.shell.tenants import Tenants
 from tests.tao_dynamo.shell_world import World
 from tool_hooks.events import ToolEvent, encode
 
@@ -44,31 +45,67 @@ def foreign(world: World) -> int:
 async def test_tool_events_make_a_session_wait_for_its_tool() -> None:
     world = World()
     await world.start("s", 100)
-    world.bus.on_tool_event(tool("tool_start", declared_s=60.0))
+    world.bus.on_tool_event(tool("tool_start", declared_s=60.0), "tao")
     assert world.states()["tool"] == 1
     assert not world.predictor.ready("s", world.driver.clock())
-    world.bus.on_tool_event(tool("tool_progress", remaining_s=0.2))
+    world.bus.on_tool_event(tool("tool_progress", remaining_s=0.2), "tao")
     assert world.predictor.ready("s", world.driver.clock())
-    world.bus.on_tool_event(tool("tool_end", duration_s=3.0))
+    world.bus.on_tool_event(tool("tool_end", duration_s=3.0), "tao")
     assert world.states()["tool"] == 0
     assert world.bus.tool_events == {"tool_start": 1, "tool_progress": 1, "tool_end": 1}
 
 
 async def test_c16_garbage_and_unknown_sessions_are_counted_and_dropped() -> None:
     world = World()
-    world.bus.on_tool_event(b"\xff\x00 not msgpack")
+    world.bus.on_tool_event(b"\xff\x00 not msgpack", "tao")
     for number in range(100):
-        world.bus.on_tool_event(tool("tool_start", session=f"stranger-{number}"))
+        world.bus.on_tool_event(tool("tool_start", session=f"stranger-{number}"), "tao")
     assert world.bus.counters["tool_events_malformed"] == 1
     assert world.bus.counters["tool_events_unknown_session"] == 100
     assert len(world.predictor) == 0
     assert sum(world.states().values()) == 0
 
 
+async def test_a_tool_event_moves_no_session_of_another_tenant() -> None:
+    world = World()
+    world.bus.tenants = Tenants(("tao", "dynamo"))
+    await world.start("s", 100, routing={"cache_salt": "acme"})
+
+    def heard(namespace: str, tenant: str | None) -> bool:
+        world.bus.on_tool_event(tool("tool_start", declared_s=60.0, tenant=tenant), namespace)
+        running = world.predictor.running("s")
+        world.predictor.forget("s")
+        return bool(running)
+
+    assert heard("acme", None)
+    assert heard("acme", "acme")
+    assert heard("tao", "acme")
+    assert heard("dynamo", "acme")
+    assert not heard("tao", None)
+    assert not heard("tao", "umbrella")
+    assert not heard("umbrella", None)
+    assert not heard("umbrella", "acme")
+    assert not heard("acme", "umbrella")
+    assert world.bus.counters["tool_events_foreign_tenant"] == 5
+    # A session stays with the tenant of its first turn, and is nobody's once it has ended.
+    await world.start("s", 120, routing={"cache_salt": "umbrella"})
+    assert not heard("umbrella", None)
+    world.handler._end_session("s")
+    assert len(world.bus.tenants) == 0
+
+
+def test_tenants_are_bounded() -> None:
+    tenants = Tenants(max_sessions=3)
+    for number in range(100):
+        tenants.turn(f"s{number}", "acme")
+        tenants.turn(f"nobody's {number}", None)
+    assert len(tenants) == 3
+
+
 async def test_the_next_turn_ends_a_tool_whose_end_was_lost() -> None:
     world = World()
     await world.start("s", 100)
-    world.bus.on_tool_event(tool("tool_start", declared_s=600.0))
+    world.bus.on_tool_event(tool("tool_start", declared_s=600.0), "tao")
     await world.start("s", 120)
     assert world.states()["idle"] == 1
     assert not world.predictor.running("s")
