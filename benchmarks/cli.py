@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("benchmarks.replay", "replay recorded sessions against a running frontend, as agents would"),
     "simulate": ("benchmarks.simulate", "run one policy on recorded sessions in virtual time"),
     "compare": ("benchmarks.compare", "run several policies on the same sessions and seeds, side by side"),
+    "grid": ("benchmarks.grid", "run policies over set-ups, workloads and concurrencies; goes on where it stopped"),
     "calibrate": ("benchmarks.calibrate", "set the simulator against Dynamo's own replay"),
     "solver": ("benchmarks.solver_bench", "time the solvers and check their answers"),
     "index": ("benchmarks.index_bench", "time and weigh the KV index, beside a plain one"),

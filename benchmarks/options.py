@@ -95,6 +95,30 @@ def workload(args: argparse.Namespace) -> Workload:
     )
 
 
+def add_arrivals(parser: argparse.ArgumentParser) -> None:
+    """The options of what does not follow from the sessions' own pace."""
+    group = parser.add_argument_group("arrivals")
+    group.add_argument(
+        "--arrivals",
+        type=Path,
+        default=None,
+        help="file of single requests that come beside the sessions (default: for mixed-chat Mooncake's, else none)",
+    )
+    group.add_argument(
+        "--rate",
+        type=number(0, above=True),
+        default=None,
+        help="single requests a second, the recorded gaps stretched evenly (default: as recorded)",
+    )
+    group.add_argument(
+        "--session-rate",
+        type=number(0, above=True),
+        default=None,
+        help="open loop: sessions begin at this rate a second, in the rhythm of --arrivals or else of Mooncake's file, "
+        "and --concurrency bounds nothing (default: closed loop)",
+    )
+
+
 def int_range(text: str) -> tuple[int, int]:
     """``LOW:HIGH``, whole numbers, LOW below HIGH."""
     low, _, high = text.partition(":")

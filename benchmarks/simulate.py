@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``tao-bench simulate``: one policy on recorded sessions, in virtual time.
 
-The run follows from its options alone. Agents run in a closed loop: ``--concurrency`` sessions at once, each that
-ends followed by the next.
+The run follows from its options alone. Agents run in a closed loop, ``--concurrency`` sessions at once and each that
+ends followed by the next, or with ``--session-rate`` in an open one.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that ``simulate`` and ``compare`` share."""
     options.add_workload(parser, traces="--traces", sessions=64, concurrency=32)
+    options.add_arrivals(parser)
     group = parser.add_argument_group("cluster")
     group.add_argument("--workload", choices=mixes.NAMES, default="all", help="which of the folder's sessions")
     group.add_argument(
@@ -81,9 +82,20 @@ def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
         max_turns=args.max_turns,
         max_pause_s=args.max_pause,
         max_prompt_tokens=args.max_prompt_tokens,
+        arrivals=args.arrivals,
+        rate=args.rate,
+        session_rate=args.session_rate,
     )
     began = time.perf_counter()
-    world = World(setup, make_router, mix.load.sessions, concurrency=args.concurrency, seed=seed, arrivals=mix.arrivals)
+    world = World(
+        setup,
+        make_router,
+        mix.load.sessions,
+        concurrency=args.concurrency,
+        seed=seed,
+        arrivals=mix.arrivals,
+        starts=mix.starts,
+    )
     result = world.run()
     result |= {
         "policy": policy,
@@ -93,7 +105,9 @@ def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
         "host_tokens": setup.host_tokens,
         "workload": args.workload,
         "sessions": len(mix.load.sessions),
-        "concurrency": args.concurrency,
+        "concurrency": None if mix.starts else args.concurrency,
+        "rate": args.rate,
+        "session_rate": args.session_rate,
         "seed": seed,
         "time_scale": 1.0,
         "context_scale": mix.load.context_scale,
@@ -104,7 +118,8 @@ def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
 
 def title(args: argparse.Namespace, policy: str) -> str:
     """What was run, in a line."""
-    what = f"{args.sessions} sessions ({args.workload}), {args.concurrency} at once"
+    pace = f"{args.session_rate:g} new a second" if args.session_rate else f"{args.concurrency} at once"
+    what = f"{args.sessions} sessions ({args.workload}), {pace}"
     return f"{policy} on {args.setup}: {what}, virtual time"
 
 

@@ -56,7 +56,8 @@ class World:
         sessions: in the order in which they start.
         concurrency: how many run at once; each that ends is followed by the next (closed loop).
         seed: given to the policy.
-        arrivals: requests without a session that come at their times beside (open loop), as long as sessions run.
+        arrivals: requests without a session that come at their times beside, as long as sessions run.
+        starts: when each session begins, in seconds (open loop); then ``concurrency`` bounds nothing.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class World:
         concurrency: int,
         seed: int = 0,
         arrivals: Sequence[Arrival] = (),
+        starts: Sequence[float] = (),
     ) -> None:
         self.setup = setup
         self.calendar = Calendar()
@@ -84,8 +86,12 @@ class World:
         self._woken: set[float] = set()
         self._router = make_router(self, seed)
         self.nodes = [Node(i, setup, self.calendar, self, self._router.queue_order) for i in range(setup.nodes)]
-        for _ in range(min(concurrency, len(sessions))):
-            self._start_next()
+        self._open = bool(starts)
+        for start in starts:
+            self.calendar.at(start, self._start_next)
+        if not starts:
+            for _ in range(min(concurrency, len(sessions))):
+                self._start_next()
         self._arrive_next()
 
     def run(self) -> Figures:
@@ -198,7 +204,8 @@ class World:
         self.sessions.append(SessionRecord(live.name, live.started, now, done))
         self._act(self._router.session_ended(live.name, now))
         self._views.pop(live.name, None)
-        self._start_next()
+        if not self._open:
+            self._start_next()
 
     # --- the router -----------------------------------------------------------------------------------
 
