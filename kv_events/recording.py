@@ -17,11 +17,16 @@ from tao_dynamo.errors import UsageError, WireError
 
 
 class Message(NamedTuple):
-    """One message of the bus; ``t`` counts from the start of the recording, in seconds."""
+    """One message of the bus; ``t`` counts from the start of listening, or of the recording, in seconds."""
 
     t: float
     subject: str
     data: bytes
+
+    @property
+    def topic(self) -> str:
+        """The last word of the subject."""
+        return self.subject.rsplit(".", 1)[-1]
 
 
 def open_text(path: Path, mode: str) -> IO[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from kv_events import cli, recording
 from kv_events.chain import block_hashes, sequence_hashes
+from kv_events.inspection.describe import describe
 
 SUBJECT = "namespace.w.component.backend.endpoint.generate.kv-events"
 TOKENS = list(range(64))
@@ -59,7 +60,7 @@ def test_a_bad_recording_is_one_clear_line(
 
 
 def test_events_become_one_record_each_and_garbage_says_so() -> None:
-    (record,) = cli.describe(stored(7, 2))
+    (record,) = describe(stored(7, 2))
     assert (record["kind"], record["node"], record["event_id"], len(record["blocks"])) == ("stored", "7/0", 1, 2)
     tool = {
         "event_type": "tool_start",
@@ -68,9 +69,9 @@ def test_events_become_one_record_each_and_garbage_says_so() -> None:
     }
     envelope = {"publisher_id": 1, "sequence": 0, "payload": msgspec.msgpack.encode(tool)}
     message = recording.Message(0.5, "namespace.tao.agent-tool-events", msgspec.msgpack.encode(envelope))
-    (record,) = cli.describe(message)
+    (record,) = describe(message)
     assert (record["kind"], record["session"], record["tool_class"]) == ("tool_start", "s1", "bash")
-    (record,) = cli.describe(recording.Message(0.0, SUBJECT, base64.b64decode("/////w==")))
+    (record,) = describe(recording.Message(0.0, SUBJECT, base64.b64decode("/////w==")))
     assert record["kind"] == "unreadable"
 
 
