@@ -23,13 +23,14 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
     live = LiveTurn(turn, t, session.expect_output(turn.expected_output, state.policy.default_output_tokens))
     if refusal := _never_fits(state, turn, live.reserved):
         if not session.turns and session.footprint == 0:
-            state.close(session)
+            state.close(session, t)
         state.counters[f"refused.{refusal.reason.value}"] += 1
         return [refusal]
 
     if session.turns and not _fits_beside(state, session, live):
         session = _branch(state, session, turn, t)
     state.touch(session, t)
+    session.widest = session.widest if session.turns else 0
     session.turns[turn.request_id] = live
     state.requests[turn.request_id] = session.id
     session.final = session.final or turn.final
@@ -38,8 +39,8 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
     session.tool_seen = False
     session.early_until = None
     state.counters["turns"] += 1
-    if not session.hashes and turn.hashes:
-        state.register_prefix(session, tuple(turn.hashes), turn.block_size)
+    if not session.registered and turn.hashes:
+        state.register_prefix(session, turn.hashes, turn.block_size)
 
     if session.node is None:
         return _place_or_wait(state, session, t)
@@ -108,25 +109,42 @@ def settle(state: State, session: Session, node: NodeId, t: float) -> list[Decis
 
 def best_node(state: State, session: Session, t: float) -> NodeId | None:
     """The optimum for a single candidate: the node with the most credit, then the most residual room."""
-    credit = state.credits(session, t)
     cost = state.cost(session)
     best: tuple[int, int] | None = None
     chosen: NodeId | None = None
-    for node, room in state.rooms.items():
-        residual = room_for(state, room, cost)
-        if room.added(cost, session.prefix) > residual:
-            continue
-        key = (credit.get(node, 0), residual if state.policy.balance else 0)
-        if best is None or key > best:
+    for node, credit in state.credits(session, t).items():
+        residual = room_for(state, state.rooms[node], cost)
+        key = (credit, residual if state.policy.balance else 0)
+        if (best is None or key > best) and state.rooms[node].added(cost, session.prefix) <= residual:
             best, chosen = key, node
-    return chosen
+    return chosen if chosen is not None else _any_node(state, session, cost)
+
+
+def fitting(state: State, session: Session) -> bool:
+    """Whether a node has room for the session now."""
+    return _any_node(state, session, state.cost(session)) is not None
+
+
+def _any_node(state: State, session: Session, cost: int) -> NodeId | None:
+    """The node with the most residual room that can take the session; without balance the first that can."""
+    if state.policy.balance:
+        least = cost - (session.prefix.tokens if session.prefix is not None else 0)
+        for residual, room in state.rooms.by_residual():
+            if residual < least:
+                break
+            if room.added(cost, session.prefix) <= residual:
+                return room.node
+        if cost <= state.rooms.smallest * state.rooms.mark:
+            return None
+    can = (r for r in state.rooms.values() if r.added(cost, session.prefix) <= room_for(state, r, cost))
+    return next((room.node for room in can), None)
 
 
 def room_for(state: State, room: Room, cost: int) -> int:
     """Residual tokens of a node for a session of ``cost``: one too big for the admission mark may have an idle node."""
-    if cost > room.capacity * state.policy.admission_mark and room.used == 0 and not room.claims:
+    if cost > room.capacity * state.rooms.mark and room.used == 0 and not room.claims:
         return room.capacity
-    return room.residual(state.policy.admission_mark)
+    return room.residual(state.rooms.mark)
 
 
 def _refuse_on_arrival(state: State, turn: Turn) -> Refuse | None:
@@ -192,12 +210,11 @@ def grow(state: State, session: Session, t: float) -> list[Decision]:
 
 def _place_or_wait(state: State, session: Session, t: float) -> list[Decision]:
     """Without room: placed at once if nobody waits before it and a node has room, else into the pool."""
-    node = best_node(state, session, t)
-    if node is not None and not state.waiting:
+    if not state.waiting and (node := best_node(state, session, t)) is not None:
         state.counters["placed_at_once"] += 1
         return settle(state, session, node, t)
     state.to_pool(session, t)
-    state.opportunity = state.opportunity or node is not None
+    state.opportunity = state.opportunity or fitting(state, session)
     return []
 
 

@@ -20,7 +20,7 @@ def settle_down(state: State, session: Session, t: float) -> list[Decision]:
             state.to_pool(session, t)
         return []
     if session.final or (session.node is None and session.footprint == 0):
-        state.close(session)
+        state.close(session, t)
         return []
     state.leave_pool(session)
     state.overdue_holders.pop(session.id, None)  # it has been served: the share is for the next
@@ -30,13 +30,13 @@ def settle_down(state: State, session: Session, t: float) -> list[Decision]:
             state.counters["pauses"] += 1
         state.to_pool(session, t)
         return []
+    session.enter(state.between_turns(session), t)
     state.hold(session, session.node)
     room = state.rooms[session.node]
     if session.marked:
         session.marked = False
-        if room.used > room.capacity * state.policy.target_mark:
+        if room.used > room.capacity * state.target_mark:
             return [pausing.pause(state, session, t)]
-    session.enter(state.between_turns(session), t)
     state.watch_readiness(session, t)
     state.watch_long_tool(session, t)
     return pausing.relieve(state, room.node, t)
@@ -49,7 +49,7 @@ def discount(state: State, session: Session, t: float) -> None:
     """
     if session.node is None or session.turns:
         return
-    threshold = state.policy.long_tool_threshold_s(state.rooms[session.node].capacity)
+    threshold = state.policy.long_tool_threshold_s(state.refill_s(state.rooms[session.node]))
     remaining = state.readiness.remaining(session.id, t)
     if remaining is None:
         session.long_tool = t - session.last_active >= threshold

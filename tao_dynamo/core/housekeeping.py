@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tao_dynamo.core import pausing
+from tao_dynamo.core import overdue, pausing, tiers
 from tao_dynamo.core.decisions import Decision, Refuse, RefuseReason
 from tao_dynamo.core.session import Session, SessionState
 from tao_dynamo.core.state import State
@@ -15,10 +15,14 @@ SWEEP_LIMIT = 2000
 def sweep(state: State, t: float) -> list[Decision]:
     """Close sessions that have been silent for too long; release room that only silence holds."""
     out: list[Decision] = []
+    tiers.choose(state)
     for session in _silent(state, state.policy.session_expiry_s, t):
-        state.close(session)
+        state.close(session, t)
         state.counters["sessions_expired"] += 1
     if state.waiting:
+        for session in list(state.waiting.values()):
+            if session.pressing is None and overdue.look(state, session, t):
+                state.opportunity = True
         for session in _silent(state, state.policy.idle_release_s, t):
             if session.state is SessionState.IDLE:
                 out.append(pausing.pause(state, session, t))
@@ -26,11 +30,11 @@ def sweep(state: State, t: float) -> list[Decision]:
     return out
 
 
-def forget_oldest(state: State) -> None:
+def forget_oldest(state: State, t: float) -> None:
     """The table is full: the session that has been silent longest goes."""
     for session in state.sessions.values():
         if not session.turns:
-            state.close(session)
+            state.close(session, t)
             state.counters["sessions_evicted"] += 1
             return
 
@@ -51,7 +55,7 @@ def refuse_hopeless(state: State, t: float) -> list[Decision]:
             state.requests.pop(live.turn.request_id, None)
         state.leave_pool(session)
         if session.footprint > largest or session.footprint == 0:
-            state.close(session)
+            state.close(session, t)
         else:
             state.to_pool(session, t)
     return out

@@ -19,14 +19,13 @@ def serve(state: State, t: float) -> list[Decision]:
 
     One overdue session may always be served, however big.
     """
+    if not state.pressing:
+        return []
     out: list[Decision] = []
-    share = state.policy.overdue_share * sum(room.capacity for room in state.rooms.values())
+    share = state.policy.overdue_share * state.rooms.total
     held = sum(state.rooms[s.node].held_by(s.id) for s in state.overdue_holders.values() if s.node)
-    held += sum(room.claimed for room in state.rooms.values())
-    for session in list(state.waiting.values()):
-        waited = t - (session.waiting_since if session.waiting_since is not None else t)
-        if waited < state.policy.waiting_bound_s and not _stuck(state, session, waited):
-            continue
+    held += state.rooms.claimed
+    for session in state.pressing:
         cost = state.cost(session)
         if session.claimed is None and held and held + cost > share:
             break
@@ -36,14 +35,20 @@ def serve(state: State, t: float) -> list[Decision]:
     return out
 
 
-def _stuck(state: State, session: Session, waited: float) -> bool:
-    """Half the bound has passed and no node could take it even now: it needs the other half to clear one."""
-    if waited < state.policy.waiting_bound_s / 2:
+def look(state: State, session: Session, t: float) -> bool:
+    """A waiting session has waited for half the bound, or for all of it. Returns whether it goes first from now on.
+
+    After half of it that is so where no node could take it even now: it needs the other half to clear one.
+    """
+    if session.id not in state.waiting or session.waiting_since is None:
         return False
-    cost = state.cost(session)
-    return session.claimed is not None or all(
-        room.added(cost, session.prefix) > admission.room_for(state, room, cost) for room in state.rooms.values()
-    )
+    waited = t - session.waiting_since
+    if waited < state.policy.waiting_bound_s and (
+        waited < state.policy.waiting_bound_s / 2 or admission.fitting(state, session)
+    ):
+        return False
+    state.pressing.add(session)
+    return True
 
 
 def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Decision]:
@@ -55,11 +60,11 @@ def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Deci
             return []
         credit = state.credits(session, t)
         room = max(fitting, key=lambda r: (r.capacity - _immovable(state, r), credit.get(r.node, 0)))
-        room.claims[session.id] = cost
+        room.claim(session.id, cost)
         session.claimed = room.node
         state.counters["claims"] += 1
     room = state.rooms[session.claimed]
-    limit = max(cost, int(room.capacity * state.policy.pause_mark))
+    limit = max(cost, int(room.capacity * state.pause_mark))
     out = pausing.make_room(state, room, limit - cost, t, spare=session.id)
     if room.used + room.added(cost, session.prefix) <= limit:
         out += _settle(state, session, room, t)

@@ -42,9 +42,9 @@ def pause(state: State, session: Session, t: float) -> Pause:
 def relieve(state: State, node: NodeId, t: float) -> list[Decision]:
     """Pause sessions of a node that is above its pause mark until it is at its target."""
     room = state.rooms[node]
-    if room.used <= room.capacity * state.policy.pause_mark:
+    if room.used <= room.capacity * state.pause_mark:
         return []
-    return make_room(state, room, int(room.capacity * state.policy.target_mark), t)
+    return make_room(state, room, int(room.capacity * state.target_mark), t)
 
 
 def make_room(state: State, room: Room, level: int, t: float, *, spare: str = "") -> list[Decision]:

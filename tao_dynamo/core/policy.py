@@ -9,6 +9,14 @@ from typing import Literal
 PauseOrder = Literal["value", "oldest-first", "smallest-first"]
 Candidates = Literal["ready", "all"]
 NeverFits = Literal["refuse", "alone"]
+HostTier = Literal["auto", "on", "off"]
+
+REFERENCE_REFILL_S = 26.0
+"""T* of the machine on which 3 s was found to be the right threshold: a dense 32B on two H100s (DESIGN §4.5)."""
+PART_HALF_S = 14.0
+"""T* at which a session in a long tool call counts with half its footprint."""
+UNKNOWN_PART = 0.7
+"""That part while T* is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +42,10 @@ class Policy:
     pause_mark: float = 0.95
     target_mark: float = 0.80
     pause_order: PauseOrder = "value"
-    long_tool_factor: float = 0.7
+    long_tool_factor: float | None = None
     long_tool_s: float = 3.0
     prefill_tokens_per_s: float | None = None
+    host_tier: HostTier = "auto"
 
     # Nobody starves (DESIGN §4.6)
     waiting_bound_s: float = 60.0
@@ -62,15 +71,26 @@ class Policy:
     idle_release_s: float = 30.0
     default_output_tokens: int = 256
 
-    def long_tool_threshold_s(self, capacity_tokens: int) -> float:
-        """Remaining time, in seconds, from which a tool counts as long on a node of this capacity.
+    def long_tool_part(self, refill_s: float | None) -> float:
+        """Part of its footprint that a session in a long tool call counts with.
 
-        DESIGN §4.5 measures it against T* = capacity / prefill rate, where 3 s is right for T* = 26 s.
-        Without a known prefill rate it is :attr:`long_tool_s`.
+        The sooner a node rebuilds its cache, the less it costs to give the room of such a session away: T*/(T* + 14 s)
+        fits what measured best on three machines (docs/scheduler.md).
+
+        Args:
+            refill_s: T* of the node, None while nobody knows it.
         """
-        if not self.prefill_tokens_per_s:
-            return self.long_tool_s
-        return self.long_tool_s / 26.0 * capacity_tokens / self.prefill_tokens_per_s
+        if self.long_tool_factor is not None:
+            return self.long_tool_factor
+        return UNKNOWN_PART if refill_s is None else refill_s / (refill_s + PART_HALF_S)
+
+    def long_tool_threshold_s(self, refill_s: float | None) -> float:
+        """Remaining time, in seconds, from which a tool counts as long: :attr:`long_tool_s`, scaled by T* to 26 s.
+
+        Args:
+            refill_s: T* of the node (DESIGN §4.5), None while nobody knows it.
+        """
+        return self.long_tool_s if refill_s is None else self.long_tool_s * refill_s / REFERENCE_REFILL_S
 
 
 DEFAULT = Policy()
@@ -82,9 +102,11 @@ PAPER = replace(
     candidates="all",
     admission_mark=0.95,
     long_tool_factor=1.0,
+    host_tier="off",
     overdue_share=1.0,
     shared_prefixes=False,
     balance=False,
+    idle_release_s=1800.0,
 )
 """The paper's own policy: the triplet alone, one mark, a strict bound, the simple sum (DESIGN §4.8)."""
 

@@ -67,6 +67,20 @@ class PrefixRegistry:
                 changed.add(members ^ session)
         return changed
 
+    def common(self, first: int, second: int) -> int:
+        """Tokens that the first prompts of two sessions have in common, rounded down to the stride."""
+        one, two = self._chains.get(first), self._chains.get(second)
+        if one is None or two is None or one[1] != two[1]:
+            return 0
+        low, high = 0, min(len(one[0]), len(two[0]))
+        while low < high:
+            middle = (low + high) // 2
+            if one[0][middle] == two[0][middle]:
+                low = middle + 1
+            else:
+                high = middle
+        return low * self._stride * one[1]
+
     def shared(self, session: int) -> SharedPrefix | None:
         """The longest prefix that this session has in common with another live session."""
         entry = self._chains.get(session)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kv_events.types import NodeId
+from tao_dynamo.core.prefill import PrefillRate
 from tao_dynamo.core.prefixes import SharedPrefix
 
 
@@ -25,9 +26,12 @@ class Room:
         capacity: KV-cache capacity in tokens.
         block_size: tokens per block.
         host_tokens: capacity of the host tier in tokens, 0 without one.
+        touched: gets this node's name with every change of what it may still give.
     """
 
-    def __init__(self, node: NodeId, capacity: int, block_size: int, host_tokens: int = 0) -> None:
+    def __init__(
+        self, node: NodeId, capacity: int, block_size: int, host_tokens: int = 0, touched: set[NodeId] | None = None
+    ) -> None:
         self.node = node
         self.capacity = capacity
         self.block_size = block_size
@@ -35,11 +39,13 @@ class Room:
         self.stale = False
         self.generation = 0
         self.foreign = 0
+        self.prefill = PrefillRate()
         self.claims: dict[str, int] = {}
         self._holdings: dict[str, Holding] = {}
         self._prefixes: dict[int, tuple[int, int]] = {}
         self._own = 0
         self._shared = 0
+        self._touched = touched if touched is not None else set()
 
     @property
     def reserved(self) -> int:
@@ -61,9 +67,30 @@ class Room:
         """Ids of the sessions that hold room here."""
         return tuple(self._holdings)
 
+    def resize(self, capacity: int, block_size: int, host_tokens: int) -> None:
+        """The node tells other sizes than before."""
+        self.capacity, self.block_size, self.host_tokens = capacity, block_size, host_tokens
+        self._touched.add(self.node)
+
+    def load(self, foreign: int) -> None:
+        """So many tokens on the node are not ours."""
+        self.foreign = foreign
+        self._touched.add(self.node)
+
+    def claim(self, session_id: str, tokens: int) -> None:
+        """Keep so many tokens free for an overdue session."""
+        self.claims[session_id] = tokens
+        self._touched.add(self.node)
+
+    def unclaim(self, session_id: str) -> None:
+        """Keep nothing free for this session any more."""
+        self.claims.pop(session_id, None)
+        self._touched.add(self.node)
+
     def residual(self, mark: float) -> int:
         """Tokens that may still be given up to ``mark`` (a share of the capacity)."""
-        return max(0, int(self.capacity * mark) - self.used - self.claimed)
+        claimed = self.claimed if self.claims else 0
+        return max(0, int(self.capacity * mark) - self._own - self._shared - self.foreign - claimed)
 
     def has_prefix(self, key: int) -> bool:
         """Whether a holder already pays for this prefix."""
@@ -89,6 +116,7 @@ class Room:
             self._drop(before)
         self._holdings[session_id] = Holding(own, prefix)
         self._own += own
+        self._touched.add(self.node)
         if prefix is not None:
             count, tokens = self._prefixes.get(prefix.key, (0, prefix.tokens))
             self._prefixes[prefix.key] = (count + 1, tokens)
@@ -104,6 +132,11 @@ class Room:
         self._drop(holding)
         return before - self.reserved
 
+    def prefix_of(self, session_id: str) -> SharedPrefix | None:
+        """The shared prefix that a session pays a part of here."""
+        holding = self._holdings.get(session_id)
+        return holding.prefix if holding else None
+
     def freed_by(self, session_id: str) -> int:
         """Tokens that releasing this session would free."""
         holding = self._holdings.get(session_id)
@@ -113,6 +146,7 @@ class Room:
         return holding.own + (self._prefixes[holding.prefix.key][1] if alone and holding.prefix else 0)
 
     def _drop(self, holding: Holding) -> None:
+        self._touched.add(self.node)
         self._own -= holding.own
         if holding.prefix is None:
             return

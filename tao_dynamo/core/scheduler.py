@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from kv_events.types import NodeId
 from solver.problem import Plan
-from tao_dynamo.core import admission, boundary, housekeeping, pausing, views
+from tao_dynamo.core import admission, boundary, housekeeping, load, overdue, pausing, tiers, views
 from tao_dynamo.core.decisions import Decision, Refuse, RefuseReason, WakeAt
 from tao_dynamo.core.policy import DEFAULT, Policy
-from tao_dynamo.core.room import Room
 from tao_dynamo.core.seams import CreditSource, ReadinessSource
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.solving import Snapshot, Solving
@@ -52,12 +51,9 @@ class Scheduler:
         self, node: NodeId, *, capacity_tokens: int, block_size: int, t: float, host_tokens: int = 0
     ) -> list[Decision]:
         """A node is there, or tells another capacity than before."""
-        room = self._state.rooms.get(node)
-        if room is None:
-            self._state.rooms[node] = Room(node, capacity_tokens, block_size, host_tokens)
-        else:
-            room.capacity, room.block_size, room.host_tokens = capacity_tokens, block_size, host_tokens
+        self._state.rooms.join(node, capacity_tokens, block_size, host_tokens)
         self._state.opportunity = True
+        tiers.choose(self._state)
         out = pausing.relieve(self._state, node, t)
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
@@ -75,12 +71,13 @@ class Scheduler:
         for session_id in list(room.claims):
             if session_id in state.sessions:
                 state.unclaim(state.sessions[session_id])
-        del state.rooms[node]
+        state.rooms.leave(node)
         for holder in room.holders:
             if (session := state.sessions.get(holder)) is not None:
-                session.node = None
+                state.move(session, None)
                 state.overdue_holders.pop(holder, None)
         state.credit.forget_node(node)
+        tiers.choose(state)
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
     def node_stale(self, node: NodeId, stale: bool, t: float) -> list[Decision]:
@@ -99,15 +96,9 @@ class Scheduler:
         room = state.rooms.get(node)
         if room is None:
             return []
-        ours = sum(
-            session.reserved
-            for holder in room.holders
-            if (session := state.sessions.get(holder)) is not None and session.running
-        )
-        ours += sum(room.held_by(h) for h in room.holders if h not in state.sessions)
-        foreign = max(0, used_tokens - ours)
+        foreign = max(0, used_tokens - load.of_ours(state, room))
         state.opportunity = state.opportunity or foreign < room.foreign
-        room.foreign = foreign
+        room.load(foreign)
         return self._after(pausing.relieve(state, node, t), t)
 
     # --- turns ------------------------------------------------------------------------------------
@@ -170,11 +161,14 @@ class Scheduler:
         if session is None:
             return []
         live = session.turns.pop(request_id)
+        session.turn_ended_at = t
         state.touch(session, t)
         if live.admitted_at is not None:
             if output_tokens is not None:
                 live.generated = output_tokens
-            session.footprint = max(live.context, *(other.context for other in session.turns.values()), 0)
+            session.widest = max(session.widest, live.context)
+            others = (other.context for other in session.turns.values())
+            state.set_footprint(session, max(session.widest, *others, 0))
             if ok:
                 session.learn_output(live.generated)
                 state.counters["turns_done"] += 1
@@ -182,6 +176,9 @@ class Scheduler:
                     state.credit.ran_on(session.id, session.node, live.context, t)
             if cached_tokens is not None:
                 state.counters["cached_tokens"] += cached_tokens
+                if session.node is not None and live.first_token_at is not None:
+                    computed = live.turn.prompt_tokens - cached_tokens
+                    state.rooms[session.node].prefill.observe(computed, live.first_token_at - live.admitted_at)
             state.counters["prompt_tokens"] += live.turn.prompt_tokens
         return self._after(boundary.settle_down(state, session, t), t)
 
@@ -205,8 +202,7 @@ class Scheduler:
             return self._after(admission.grow(state, session, t) if session.node is not None else [], t)
         state.release(session)
         state.touch(session, t)
-        session.waiting_since = live.arrived_at
-        state.to_pool(session, t)
+        state.to_pool(session, t, since=live.arrived_at)
         return self._after([], t)
 
     # --- tools and sessions -----------------------------------------------------------------------
@@ -245,7 +241,7 @@ class Scheduler:
             del session.turns[request_id]
             state.requests.pop(request_id, None)
         if not session.turns:
-            state.close(session)
+            state.close(session, t)
         return self._after(out, t)
 
     # --- plans and time ---------------------------------------------------------------------------
@@ -321,8 +317,9 @@ class Scheduler:
         if session is None:
             return [], False
         if due.timer is Timer.OVERDUE:
-            state.opportunity = state.opportunity or session.id in state.waiting
-            return [], session.id in state.waiting
+            pressing = overdue.look(state, session, t)
+            state.opportunity = state.opportunity or pressing
+            return [], pressing
         if due.timer is Timer.EARLY:
             return boundary.give_up_early(state, session, t), True
         if session.tool_epoch != due.epoch or session.turns:
@@ -337,7 +334,7 @@ class Scheduler:
         """Something changed: keep within bounds, and see whether the pool can be placed."""
         state = self._state
         if len(state.sessions) > self.policy.max_sessions:
-            housekeeping.forget_oldest(state)
+            housekeeping.forget_oldest(state, t)
         if state.sessions and not self._sweeping:
             self._sweeping = True
             state.timers.set(t + SWEEP_S, Timer.SWEEP)

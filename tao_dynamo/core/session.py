@@ -28,7 +28,11 @@ class SessionState(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """What the core knows of a session. ``epoch`` changes with every event that a plan may have relied on."""
+    """What the core knows of a session. ``epoch`` changes with every event that a plan may have relied on.
+
+    ``footprint`` is the context that its last turn left, the largest one where several ran side by side; ``widest`` is
+    the largest that ended while others of them still ran.
+    """
 
     id: str
     index: int
@@ -43,7 +47,8 @@ class Session:
     tool_epoch: int = 0
     footprint: int = 0
     turns: dict[str, LiveTurn] = field(default_factory=dict)
-    hashes: tuple[int, ...] = ()
+    widest: int = 0
+    registered: bool = False
     prefix: SharedPrefix | None = None
     mean_output: float | None = None
     tool_seen: bool = False
@@ -54,7 +59,11 @@ class Session:
     waiting_since: float | None = None
     early_until: float | None = None
     claimed: NodeId | None = None
-    children: int = 0
+    children: set[str] = field(default_factory=set)
+    children_on: dict[NodeId, int] = field(default_factory=dict)
+    child_heard_at: float = float("-inf")
+    turn_ended_at: float = float("-inf")
+    pressing: tuple[float, int] | None = None
     tier: int = 0
     last_refusal: str | None = None
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 
 from kv_events.types import NodeId
@@ -100,18 +100,19 @@ class Solving:
             return None
         savings = _prefix_members(chosen) if state.policy.shared_prefixes else {}
         kept = _prefixes_to_set_aside(state, savings)
-        nodes = tuple(Node(str(node), _capacity(state, node, kept, chosen, alone=len(chosen) == 1)) for node in rooms)
+        nodes = _nodes(state, kept, chosen)
         costs = [_added_cost(state, session, kept) for session in chosen]
         largest = max(node.capacity for node in nodes)
         if min(costs) > largest:  # before the credits, which are what a snapshot costs
             state.counters["solves_skipped"] += 1
             self._asked_at = None
             return None
-        candidates = tuple(self._candidate(s, cost, t) for s, cost in zip(chosen, costs, strict=True))
+        promised: Counter[tuple[str, NodeId]] = Counter()
+        candidates = tuple(self._candidate(s, cost, t, promised) for s, cost in zip(chosen, costs, strict=True))
         quantum = state.policy.quantum or _quantum(largest, min(r.block_size for r in rooms.values()))
         snapshot = Snapshot(
             id=self._next_id,
-            problem=Problem(nodes, candidates, quantum, self._seed + self._next_id),
+            problem=Problem(nodes, candidates, quantum, self._seed + self._next_id, state.policy.balance),
             signatures={s.id: Signature(s.index, s.epoch, bool(s.pending)) for s in chosen},
             generations={str(node): room.generation for node, room in rooms.items()},
         )
@@ -213,9 +214,12 @@ class Solving:
             waiting.sort(key=lambda s: -s.tier)
         return [*waiting, *state.returning.values()][:limit]
 
-    def _candidate(self, session: Session, cost: int, t: float) -> Candidate:
+    def _candidate(self, session: Session, cost: int, t: float, promised: Counter[tuple[str, NodeId]]) -> Candidate:
         state = self._state
-        credit = {str(node): tokens for node, tokens in state.credits(session, t).items()}
+        own = state.credits(session, t, promised)
+        if session.parent is not None and not session.footprint:
+            promised.update((session.parent, node) for node in own)
+        credit = {str(node): tokens for node, tokens in own.items()}
         return Candidate(
             session.id,
             cost,
@@ -256,10 +260,10 @@ def _prefixes_to_set_aside(state: State, members: dict[int, tuple[int, int]]) ->
     set_aside = {room.node: 0 for room in rooms}
     by_saving = sorted(members.items(), key=lambda item: -(item[1][0] - 1) * item[1][1])
     for key, (count, tokens) in by_saving:
-        missing = [room for room in rooms if not room.has_prefix(key)]
-        if count < 2 and missing:
+        if count < 2 and not all(room.has_prefix(key) for room in rooms):
             continue
-        mark = state.policy.admission_mark
+        missing = [room for room in rooms if not room.has_prefix(key)]
+        mark = state.rooms.mark
         if all(
             set_aside[r.node] + tokens <= max(PREFIX_SHARE * r.residual(mark), tokens if not set_aside[r.node] else 0)
             for r in missing
@@ -270,14 +274,16 @@ def _prefixes_to_set_aside(state: State, members: dict[int, tuple[int, int]]) ->
     return kept
 
 
-def _capacity(state: State, node: NodeId, kept: set[int], chosen: list[Session], *, alone: bool) -> int:
-    """Residual tokens of a node for the solver, less the shared prefixes that are charged to it."""
-    room = state.rooms[node]
-    residual = room.residual(state.policy.admission_mark)
-    if alone:
-        residual = admission.room_for(state, room, state.cost(chosen[0]))
+def _nodes(state: State, kept: set[int], chosen: list[Session]) -> tuple[Node, ...]:
+    """The nodes with their residual tokens, less the shared prefixes that are charged to them."""
     tokens = {s.prefix.key: s.prefix.tokens for s in chosen if s.prefix is not None and s.prefix.key in kept}
-    return max(0, residual - sum(n for key, n in tokens.items() if not room.has_prefix(key)))
+    mark = state.rooms.mark
+    nodes: list[Node] = []
+    for room in state.rooms.values():
+        residual = admission.room_for(state, room, state.cost(chosen[0])) if len(chosen) == 1 else room.residual(mark)
+        charged = sum(n for key, n in tokens.items() if not room.has_prefix(key))
+        nodes.append(Node(str(room.node), max(0, residual - charged)))
+    return tuple(nodes)
 
 
 def _quantum(largest: int, block_size: int) -> int:

@@ -8,11 +8,15 @@ waits through :meth:`State.to_pool` and :meth:`State.leave_pool`.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 
 from kv_events.types import NodeId
+from tao_dynamo.core import family
 from tao_dynamo.core.policy import Policy
 from tao_dynamo.core.prefixes import PrefixRegistry
+from tao_dynamo.core.pressing import Pressing
 from tao_dynamo.core.room import Room
+from tao_dynamo.core.rooms import Rooms
 from tao_dynamo.core.seams import CreditSource, ReadinessSource
 from tao_dynamo.core.session import Session, SessionState
 from tao_dynamo.core.timers import Timer, Timers
@@ -30,10 +34,11 @@ class State:
         self.credit = credit
         self.readiness = readiness
         self.sessions: OrderedDict[str, Session] = OrderedDict()
-        self.rooms: dict[NodeId, Room] = {}
+        self.rooms = Rooms(policy.admission_mark)
         self.waiting: dict[str, Session] = {}
         self.paused: dict[str, Session] = {}
         self.returning: dict[str, Session] = {}
+        self.pressing = Pressing()
         self.overdue_holders: dict[str, Session] = {}
         self.requests: dict[str, str] = {}
         self.guests: dict[str, NodeId] = {}
@@ -41,6 +46,8 @@ class State:
         self.by_index: dict[int, Session] = {}
         self.timers = Timers()
         self.opportunity = False
+        self.host_tier = False
+        self.contexts = 0
         self.counters: Counter[str] = Counter()
         self._next_index = 1
 
@@ -54,8 +61,11 @@ class State:
             self._next_index += 1
             self.sessions[session_id] = session
             self.by_index[session.index] = session
-            if parent is not None and (owner := self.sessions.get(parent)) is not None:
-                owner.children += 1
+            if parent == session_id:
+                session.parent = None
+            elif parent is not None and (owner := self.sessions.get(parent)) is not None:
+                owner.children.add(session_id)
+                self.refresh_parent(owner, t)
             self.counters["sessions"] += 1
         return session
 
@@ -69,11 +79,15 @@ class State:
         session.last_active = t
         session.tool_epoch += 1
         self.sessions.move_to_end(session.id)
+        if session.parent is not None and (owner := self.sessions.get(session.parent)) is not None:
+            owner.child_heard_at = t
+            self.refresh_parent(owner, t)
 
-    def close(self, session: Session) -> None:
+    def close(self, session: Session, t: float) -> None:
         """Forget the session and everything kept for it."""
         self.release(session)
         self.leave_pool(session)
+        self.set_footprint(session, 0)
         del self.sessions[session.id]
         del self.by_index[session.index]
         for request_id in session.turns:
@@ -81,15 +95,31 @@ class State:
         for index in self.prefixes.remove(session.index):
             self._prefix_changed(index)
         if session.parent is not None and (owner := self.sessions.get(session.parent)) is not None:
-            owner.children -= 1
+            owner.children.discard(session.id)
+            self.refresh_parent(owner, t)
         if session.branch_of is None:
             self.credit.forget(session.id)
             self.readiness.forget(session.id)
         self.counters["sessions_closed"] += 1
 
-    def register_prefix(self, session: Session, hashes: tuple[int, ...], block_size: int) -> None:
+    def set_footprint(self, session: Session, tokens: int) -> None:
+        """The session's context is so long now."""
+        self.contexts += tokens - session.footprint
+        session.footprint = tokens
+
+    def refresh_parent(self, parent: Session, t: float) -> None:
+        """A child of it came, went or was heard of: it may wait for children now, or no longer."""
+        if parent.turns:
+            return
+        if parent.node is not None:
+            parent.enter(self.between_turns(parent), t)
+            self.hold(parent, parent.node)
+        else:
+            self.refresh_returning(parent, t)
+
+    def register_prefix(self, session: Session, hashes: Sequence[int], block_size: int) -> None:
         """Count the session's first prompt in among the shared prefixes."""
-        session.hashes = hashes
+        session.registered = True
         if self.policy.shared_prefixes and session.branch_of is None:
             for index in self.prefixes.add(session.index, hashes, block_size):
                 self._prefix_changed(index)
@@ -112,16 +142,19 @@ class State:
         """
         if session.pending:
             return True
-        if session.children and not session.running:
-            return False
         if self.readiness.running(session.id):
             return self.readiness.ready(session.id, t)
+        if family.waits_for_children(session):
+            return False
         if self.policy.candidates == "all":
             return True
         return t - session.last_active <= self.policy.default_tool_s
 
-    def credits(self, session: Session, t: float) -> dict[NodeId, int]:
-        """Credit on each live node, in tokens. What several sessions share is no session's own."""
+    def credits(self, session: Session, t: float, promised: family.Promised | None = None) -> dict[NodeId, int]:
+        """Credit on each live node, in tokens. What several sessions share is no session's own.
+
+        A child that has not run yet has its parent's instead, as far as their prompts agree.
+        """
         if session.branch_of is not None:
             return {}
         shared = session.prefix.tokens if session.prefix else 0
@@ -135,6 +168,8 @@ class State:
                 own[node] = tokens * max(0, whole - shared) // whole if whole else 0
             else:
                 own[node] = tokens
+        for node, tokens in family.inherited(self, session, t, promised).items():
+            own[node] = max(own.get(node, 0), tokens)
         return {node: tokens for node, tokens in own.items() if tokens > 0}
 
     def cost(self, session: Session) -> int:
@@ -145,16 +180,28 @@ class State:
         tokens = max(1, session.reserved)
         return min(tokens, self.largest_capacity()) if self.policy.never_fits == "alone" else tokens
 
+    @property
+    def pause_mark(self) -> float:
+        """Share of a node's capacity above which sessions are paused."""
+        return 1.0 if self.host_tier else self.policy.pause_mark
+
+    @property
+    def target_mark(self) -> float:
+        """Share of a node's capacity to which pausing brings it down."""
+        return 1.0 if self.host_tier else self.policy.target_mark
+
     # --- room -------------------------------------------------------------------------------------
 
     def hold(self, session: Session, node: NodeId) -> None:
         """Reserve what the session needs on the node, or bring the reservation up to date."""
         prefix = session.prefix
         own = max(0, self.cost(session) - (prefix.tokens if prefix else 0))
-        if session.long_tool and not session.turns:
-            own = int(own * self.policy.long_tool_factor)
-        session.node = node
+        if self.host_tier and session.state is SessionState.TOOL and not session.turns:
+            own = 0
+        elif session.long_tool and not session.turns:
+            own = int(own * self.policy.long_tool_part(self.refill_s(self.rooms[node])))
         room = self.rooms[node]
+        self.move(session, node)
         before = room.reserved
         room.hold(session.id, own, prefix)
         self.opportunity = self.opportunity or room.reserved < before
@@ -176,30 +223,55 @@ class State:
         if session.node is None:
             return 0
         room = self.rooms.get(session.node)
-        session.node = None
+        self.move(session, None)
         self.opportunity = True
         return room.release(session.id) if room is not None else 0
+
+    def move(self, session: Session, node: NodeId | None) -> None:
+        """The session holds room on this node now; its parent keeps count of where its children are."""
+        if node == session.node:
+            return
+        owner = self.sessions.get(session.parent) if session.parent is not None else None
+        if owner is not None:
+            if session.node is not None:
+                left = owner.children_on.get(session.node, 0) - 1
+                if left > 0:
+                    owner.children_on[session.node] = left
+                else:
+                    owner.children_on.pop(session.node, None)
+            if node is not None:
+                owner.children_on[node] = owner.children_on.get(node, 0) + 1
+        session.node = node
 
     def unclaim(self, session: Session) -> None:
         """Drop the room that was kept free for the session."""
         if session.claimed is not None and (room := self.rooms.get(session.claimed)) is not None:
-            room.claims.pop(session.id, None)
+            room.unclaim(session.id)
             self.opportunity = True
         session.claimed = None
 
+    def refill_s(self, room: Room) -> float | None:
+        """T* of a node: seconds in which it would compute a whole cache anew (DESIGN §4.5). None while unknown."""
+        rate = self.policy.prefill_tokens_per_s or room.prefill.tokens_per_s
+        return room.capacity / rate if rate else None
+
     def largest_capacity(self) -> int:
         """Tokens of the largest node."""
-        return max((room.capacity for room in self.rooms.values()), default=0)
+        return self.rooms.largest
 
     # --- the pool ---------------------------------------------------------------------------------
 
-    def to_pool(self, session: Session, t: float) -> None:
-        """The session has no room: it waits with its turn, or it is paused between turns."""
+    def to_pool(self, session: Session, t: float, *, since: float | None = None) -> None:
+        """The session has no room: it waits with its turn, or it is paused between turns.
+
+        ``since``: from when on it counts as waiting, if not from now.
+        """
         if session.pending:
             if session.waiting_since is None:
-                session.waiting_since = t
+                session.waiting_since = t if since is None else since
                 for share in (0.5, 1.0):
-                    self.timers.set(t + share * self.policy.waiting_bound_s, Timer.OVERDUE, session.id)
+                    at = session.waiting_since + share * self.policy.waiting_bound_s
+                    self.timers.set(max(at, t), Timer.OVERDUE, session.id)
             session.enter(SessionState.WAITING, t)
             self.paused.pop(session.id, None)
             self.returning.pop(session.id, None)
@@ -208,6 +280,7 @@ class State:
             session.enter(SessionState.PAUSED, t)
             self.waiting.pop(session.id, None)
             session.waiting_since = None
+            self.pressing.discard(session)
             self.paused[session.id] = session
             self.refresh_returning(session, t)
 
@@ -217,6 +290,7 @@ class State:
         self.paused.pop(session.id, None)
         self.returning.pop(session.id, None)
         session.waiting_since = None
+        self.pressing.discard(session)
         session.last_refusal = None
         self.unclaim(session)
 
@@ -235,7 +309,8 @@ class State:
 
     def between_turns(self, session: Session) -> SessionState:
         """The state of a session that holds room and has no turn."""
-        return SessionState.TOOL if self.readiness.running(session.id) else SessionState.IDLE
+        known = self.readiness.running(session.id) or family.waits_for_children(session)
+        return SessionState.TOOL if known else SessionState.IDLE
 
     def watch_readiness(self, session: Session, t: float) -> None:
         """Look again when the session's readiness may change by itself."""
@@ -245,9 +320,9 @@ class State:
 
     def watch_long_tool(self, session: Session, t: float) -> None:
         """Look again when the session's tool has run for long."""
-        if session.node is None or self.policy.long_tool_factor >= 1.0:
+        if session.node is None or self.policy.long_tool_factor == 1.0:
             return
-        threshold = self.policy.long_tool_threshold_s(self.rooms[session.node].capacity)
+        threshold = self.policy.long_tool_threshold_s(self.refill_s(self.rooms[session.node]))
         self.timers.set(t + threshold, Timer.LONG_TOOL, session.id, session.tool_epoch)
 
     def expect_return(self, session: Session, t: float) -> None:

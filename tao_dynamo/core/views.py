@@ -82,12 +82,26 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """The marks in force, as shares of a node's capacity (DESIGN §4.5, §4.9)."""
+
+    admission: float
+    pause: float
+    target: float
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
-    """The whole core at one moment. ``waiting`` is the pool in its order; ``paused`` is without a turn."""
+    """The whole core at one moment. ``waiting`` is the pool in its order; ``paused`` is without a turn.
+
+    ``host_tier``: the marks are those of a host tier that holds whoever waits.
+    """
 
     at: float
     policy: str
     shared_prefixes: bool
+    host_tier: bool
+    marks: Marks
     nodes: tuple[NodeView, ...]
     sessions_by_state: dict[str, int]
     waiting: tuple[SessionView, ...]
@@ -109,6 +123,8 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
         at=t,
         policy=state.policy.name,
         shared_prefixes=state.policy.shared_prefixes,
+        host_tier=state.host_tier,
+        marks=Marks(state.rooms.mark, state.pause_mark, state.target_mark),
         nodes=tuple(_node_view(state, node) for node in state.rooms),
         sessions_by_state=by_state,
         waiting=tuple(_view(state, session, t, best) for session in islice(state.waiting.values(), limit)),
@@ -193,7 +209,7 @@ class _BestRooms:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        mark = state.policy.admission_mark
+        mark = state.rooms.mark
         self._residual = {room.node: room.residual(mark) for room in state.rooms.values()}
         self._rooms = sorted(state.rooms.values(), key=lambda room: -self._residual[room.node])
         idle = [room for room in self._rooms if room.used == 0 and not room.claims]
@@ -221,7 +237,7 @@ def _node_view(state: State, node: NodeId) -> NodeView:
         reserved=room.reserved,
         foreign=room.foreign,
         claimed=room.claimed,
-        residual=room.residual(state.policy.admission_mark),
+        residual=room.residual(state.rooms.mark),
         sessions=len(held),
         running=len(running),
         stale=room.stale,

@@ -140,9 +140,19 @@ _POLICY: dict[str, tuple[str, tuple[float, float]]] = {
     "pause_mark": ("Share of a node's KV room above which sessions are paused.", _SHARE),
     "target_mark": ("Share of a node's KV room to which pausing brings it down.", _SHARE),
     "pause_order": ("Which session is paused first: by value, the oldest kept, or the smallest first.", _TIME),
-    "long_tool_factor": ("Part of its footprint that a session in a long tool call counts with.", (0.0, 1.0)),
+    "long_tool_factor": (
+        "Part of its footprint that a session in a long tool call counts with; none: from the nodes' prefill rate.",
+        (0.0, 1.0),
+    ),
     "long_tool_s": ("Expected remaining seconds from which a tool call is long, on the reference machine.", _TIME),
-    "prefill_tokens_per_s": ("Prefill rate of a node, which scales what a long tool call is.", (1.0, math.inf)),
+    "prefill_tokens_per_s": (
+        "Prefill rate of a node, in tokens per second; none: learnt from the turns that ran there.",
+        (1.0, math.inf),
+    ),
+    "host_tier": (
+        "Sessions in a tool call weigh nothing, resting in host memory: where that holds them all, always, or never.",
+        _TIME,
+    ),
     "waiting_bound_s": ("Seconds of waiting after which a session is overdue.", _TIME),
     "overdue_share": ("Share of the room that overdue sessions may hold.", (0.0, 1.0)),
     "never_fits": ("What happens to a session larger than every node: refused, or run alone.", _TIME),

@@ -30,9 +30,8 @@ def status(sources: Sources) -> dict[str, Any]:
         "up_s": round(time.time() - sources.started_at, 1),
         "policy": now.policy,
         "shared_prefixes": "counted once" if now.shared_prefixes else "simple sum",
-        "marks": {
-            name: getattr(sources.driver.scheduler.policy, f"{name}_mark") for name in ("admission", "pause", "target")
-        },
+        "host_tier": "holds whoever waits" if now.host_tier else "not counted on",
+        "marks": _plain(now.marks),
         "nodes": [_plain(node) | {"events": sources.bus.verdicts.get(node.node, "ok")} for node in now.nodes],
         "refused_workers": {str(worker): reason for worker, reason in sources.workers.refused.items()},
         "sessions": now.sessions_by_state,

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks that follow from the KV tiers which the workers report (DESIGN §4.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tao_dynamo.core.policy import PAPER
+from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, admitted, paused
+
+TIERED = replace(PLAIN, host_tier="auto")
+
+
+def driver(host_tokens: int, policy=TIERED, capacity: int = 10_000) -> Driver:
+    d = Driver(policy, nodes={})
+    d.run(d.core.node_joined(A, capacity_tokens=capacity, block_size=16, t=0.0, host_tokens=host_tokens))
+    return d
+
+
+def in_a_tool(d: Driver, name: str, tokens: int) -> None:
+    d.arrive(name, tokens)
+    d.end(name)
+    d.start_tool(name, 500.0)
+
+
+def test_with_a_large_host_tier_a_session_in_a_tool_weighs_nothing_and_the_whole_node_is_given() -> None:
+    d = driver(100_000)
+    in_a_tool(d, "s1", 6000)
+    assert d.view("s1").node == A
+    assert d.used(A) == 0
+    assert admitted(d.arrive("s2", 9900)) == [("r-s2", A)], "past the admission mark of 0.85"
+    assert d.core.statistics(d.t).host_tier is True
+
+
+def test_without_one_the_marks_stay() -> None:
+    d = driver(0)
+    in_a_tool(d, "s1", 6000)
+    assert d.used(A) == 6100
+    assert admitted(d.arrive("s2", 2500)) == []
+    assert d.core.statistics(d.t).host_tier is False
+
+
+def test_it_weighs_again_when_its_tool_returns() -> None:
+    d = driver(100_000)
+    in_a_tool(d, "s1", 6000)
+    d.end_tool("s1")
+    assert d.used(A) == 6100
+    assert admitted(d.arrive("s1", 6200, request="next")) == [("next", A)]
+    assert d.used(A) == 6300
+
+
+def test_one_that_returns_to_a_full_node_gets_the_room_of_another_that_is_between_turns() -> None:
+    d = driver(100_000)
+    in_a_tool(d, "s1", 6000)
+    d.arrive("s2", 7000)
+    d.end("s2")
+    assert d.used(A) == 7100
+    d.end_tool("s1")
+    out = d.arrive("s1", 6200, request="next")
+    assert paused(out) == ["s2"]
+    assert admitted(out) == [("next", A)]
+
+
+def test_too_small_a_tier_leaves_the_marks_and_becoming_too_small_brings_them_back() -> None:
+    d = driver(5000)
+    in_a_tool(d, "s1", 6000)
+    in_a_tool(d, "s2", 6000)
+    assert d.core.statistics(d.t).host_tier is True, "12,200 tokens of context, 15,000 of room"
+    in_a_tool(d, "s3", 6000)
+    d.advance(2.0)
+    assert d.core.statistics(d.t).host_tier is False
+    d.run(d.core.session_ended("s1", d.t))
+    d.run(d.core.session_ended("s2", d.t))
+    d.advance(2.0)
+    assert d.core.statistics(d.t).host_tier is True
+
+
+def test_a_node_that_leaves_takes_its_tier_along() -> None:
+    d = driver(100_000)
+    d.run(d.core.node_joined(B, capacity_tokens=10_000, block_size=16, t=0.0))
+    assert d.core.statistics(d.t).host_tier is True
+    d.run(d.core.node_left(A, 1.0))
+    assert d.core.statistics(d.t).host_tier is False
+
+
+def test_a_flag_forces_either() -> None:
+    forced = driver(0, replace(TIERED, host_tier="on"))
+    in_a_tool(forced, "s1", 6000)
+    assert forced.used(A) == 0
+    never = driver(100_000, replace(TIERED, host_tier="off"))
+    in_a_tool(never, "s1", 6000)
+    assert never.used(A) == 6100
+    assert PAPER.host_tier == "off"
