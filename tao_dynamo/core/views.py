@@ -248,8 +248,8 @@ def _node_view(state: State, node: NodeId) -> NodeView:
 def _reason(state: State, session: Session, best: _BestRooms) -> str:
     if session.state is SessionState.PAUSED:
         if state.readiness.running(session.id):
-            return "paused while its tool runs; it gets room when the tool is about to return and a node has room"
-        return "paused; it gets room with its next turn"
+            return "its tool runs; it gets room when that is about to return and a node has room"
+        return "it gets room with its next turn"
     if session.state is not SessionState.WAITING:
         return ""
     if not state.rooms:
@@ -258,11 +258,11 @@ def _reason(state: State, session: Session, best: _BestRooms) -> str:
     if session.claimed is not None:
         room = state.rooms.get(session.claimed)
         free = room.capacity - room.used if room else 0
-        return f"overdue: node {session.claimed} is being cleared for it, {free} of {cost} tokens are free"
+        return f"overdue: node {session.claimed} is being cleared for it, {free:,} of {cost:,} tokens are free"
     room = best.find(session, cost)
     added, free = room.added(cost, session.prefix), admission.room_for(state, room, cost)
     if added > free:
-        return f"needs {added} tokens; the most that may be given now is {free}, on node {room.node}"
+        return f"needs {added:,} tokens; the most that may be given now is {free:,}, on node {room.node}"
     if session.last_refusal is not None:
         return REFUSAL_WORDS[session.last_refusal]
     return "a plan is being made"
