@@ -5,6 +5,7 @@ const EVERY_MS = 1000;
 const LATE_MS = 5000;
 
 const explain = new Explain();
+const phone = matchMedia("(max-width: 760px)").matches;
 const table = new Table((id) => explain.open(id), (id) => explain.follow(id));
 let lastShot = null;
 let lastAt = 0;
@@ -62,12 +63,12 @@ function drawAgain() {
 }
 
 function draw(shot) {
-  lastShot = shot;
   const names = {};
   for (const node of shot.nodes) names[node.node] = node.name;
   setText($("policy"), `${shot.version} · policy ${shot.policy}`);
   document.title = shot.by_state.waiting ? `(${shot.by_state.waiting}) TAO` : "TAO";
   drawProblems(shot);
+  if (!lastShot && phone && shot.nodes.length > MANY_NODES) $("nodes").open = false;
   drawNodes(shot);
   table.show(shot.sessions, names);
   explain.names = names;
@@ -77,6 +78,7 @@ function draw(shot) {
   drawPlans(shot);
   drawBus(shot);
   drawTotals(shot);
+  lastShot = shot;
 }
 
 function drawLink() {
@@ -170,6 +172,6 @@ $("hold").addEventListener("click", freeze);
 $("keys").addEventListener("click", () => $("help").showModal());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
 // On a telephone the sessions come first; what stands beside them is one touch away.
-if (matchMedia("(max-width: 760px)").matches) for (const part of document.querySelectorAll("aside details")) part.open = false;
+if (phone) for (const part of document.querySelectorAll("aside details")) part.open = false;
 setInterval(drawLink, 1000);
 poll();
