@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.traces import RecordedTurn, Session, ToolCall
+
+Closing: TypeAlias = Literal["mark", "request", "never"]
+"""How a session's end is told: its last turn bears the mark, a request of its own does, or nothing does."""
 
 _TOOL_EVENTS_A_CALL = 2
 """A start and an end; a replayed tool reports no progress."""
@@ -87,6 +90,7 @@ class Agent:
         run_id: put before every session id, so that runs against one graph do not meet.
         sink: where tool events go; None for no events.
         heard: called after each turn.
+        closing: how a session's end is told.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Agent:
         run_id: str,
         sink: EventSink | None,
         heard: Callable[[], None] = lambda: None,
+        closing: Closing = "mark",
     ) -> None:
         self._ask = ask
         self._tally = tally
@@ -105,6 +110,7 @@ class Agent:
         self._run_id = run_id
         self._sink = sink
         self._heard = heard
+        self._closing = closing
 
     async def run(self, session: Session) -> None:
         """Replay a session; a failed turn ends it, as it would end an agent's run."""
@@ -118,7 +124,7 @@ class Agent:
                 await asyncio.sleep(turn.think_s * self._time_scale)
                 if i == 0:
                     started = time.perf_counter()
-                record = await self._turn(name, talk, i, turn, final=i == last)
+                record = await self._turn(name, talk, i, turn, final=i == last and self._closing == "mark")
                 self._tally.turns.append(record)
                 self._heard()
                 if record.error is not None:
@@ -128,6 +134,15 @@ class Agent:
             done = True
         finally:
             self._tally.sessions.append(SessionRecord(name, started, time.perf_counter(), done))
+            if self._closing == "request":
+                await self._close(name)
+
+    async def _close(self, name: str) -> None:
+        """Tell the session's end by a request that asks for nothing and is not counted."""
+        body = self._body(b"[%d]" % self._ask.vocabulary[0], 1)
+        headers = {"x-dynamo-session-id": name, "x-dynamo-session-final": "true"}
+        with contextlib.suppress(TaoError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._read(body, headers, [], []), self._ask.timeout_s)
 
     async def _turn(self, name: str, talk: Conversation, index: int, turn: RecordedTurn, *, final: bool) -> TurnRecord:
         body = self._body(talk.prompt(index), turn.output_tokens)

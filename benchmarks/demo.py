@@ -16,13 +16,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import options, replay
+from benchmarks.workload import room_blocks
 from launch.stack import Stack
-
-if TYPE_CHECKING:
-    from benchmarks.workload import Workload
 
 _SEED = 1
 _WORKERS = 2
@@ -44,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # make and a terminal send SIGINT, others SIGTERM; both unwind, and unwinding stops the stack.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     load = options.workload(args)
-    blocks = room_blocks(load)
+    blocks = room_blocks(load, len(load.sessions), _WORKERS, _BLOCK)
     print(
         f"{len(load.sessions)} recorded sessions, {load.turns} turns; {_WORKERS} workers with KV room for "
         f"{blocks * _BLOCK:,} tokens each, about half of them; engine and tools run {args.speed:g} times as fast"
@@ -57,12 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for check in checks:
         print(f"{'ok    ' if check.passed else 'FAILED'}  {check.what}: {check.seen}")
     return 0 if all(check.passed for check in checks) else 1
-
-
-def room_blocks(load: Workload) -> int:
-    """KV blocks of each worker such that all workers together hold half of the sessions at their longest."""
-    tokens = sum(session.longest_prompt for session in load.sessions) // 2
-    return max(tokens // _WORKERS, max(session.longest_prompt for session in load.sessions) * 5 // 4) // _BLOCK
 
 
 def _replay(stack: Stack, args: argparse.Namespace, status_url: str) -> dict[str, Any]:

@@ -38,13 +38,13 @@ _SETTLE_S = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0: every turn was served; 1: some failed."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     options.writable(args.json, "--json")
     target = Target(args.url, "/v1/completions")
     status = None if args.status_url is None else Target(args.status_url, "", flag="--status-url")
     load = options.workload(args)
-    result, errors = asyncio.run(_replay(args, target, status, load))
-    print_table(_title(args, load), result)
+    result, errors = asyncio.run(replay(args, target, status, load))
+    print_table(title(args, load), result)
     for error in errors[:_SHOW_ERRORS]:
         print(f"failed turn: {error}", file=sys.stderr)
     if len(errors) > _SHOW_ERRORS:
@@ -54,52 +54,60 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if not errors else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("tao-bench replay", description=__doc__, formatter_class=options.Help)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the frontend's address")
-    parser.add_argument("--model", default=None, help="model name (default: the frontend's only one)")
-    options.add_workload(parser, traces="--source", sessions=16, concurrency=16)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = argparse.ArgumentParser("tao-bench replay", description=__doc__, formatter_class=options.Help)
+    made.add_argument("--url", default="http://127.0.0.1:8000", help="the frontend's address")
+    made.add_argument("--model", default=None, help="model name (default: the frontend's only one)")
+    options.add_workload(made, traces="--source", sessions=16, concurrency=16)
+    made.add_argument(
         "--time-scale",
         type=options.number(0),
         default=1.0,
         help="multiply recorded tool and think times by this; 0.1 is ten times faster",
     )
-    parser.add_argument(
+    made.add_argument(
         "--nats",
         default=os.environ.get("NATS_SERVER"),
         help="publish tool events here, env NATS_SERVER; none are sent without (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--namespace",
         default=os.environ.get("DYN_NAMESPACE", "dynamo"),
         help="of the tool events, env DYN_NAMESPACE",
     )
-    parser.add_argument(
+    made.add_argument(
         "--status-url",
         default=None,
         help="TAO's status page, http://HOST:SYSTEMPORT/engine/tao/status (default: none)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--timeout",
         type=options.number(0, above=True),
         default=600.0,
         help="seconds until a turn counts as failed",
     )
-    parser.add_argument(
+    made.add_argument(
         "--vocabulary",
         type=options.int_range,
         default=(300, 2300),
         help="token ids to make prompts of, LOW:HIGH",
     )
-    parser.add_argument("--run-id", default=None, help="prefix of session ids (default: made from the time)")
-    parser.add_argument("--json", type=Path, default=None, help="write the figures here (default: nowhere)")
-    return parser
+    made.add_argument(
+        "--session-final",
+        choices=("mark", "request", "never"),
+        default="mark",
+        help="tell a session's end on its last turn, by a request of its own (as ThunderAgent wants it), or not at all",
+    )
+    made.add_argument("--run-id", default=None, help="prefix of session ids (default: made from the time)")
+    made.add_argument("--json", type=Path, default=None, help="write the figures here (default: nowhere)")
+    return made
 
 
-async def _replay(
+async def replay(
     args: argparse.Namespace, target: Target, status: Target | None, load: Workload
 ) -> tuple[Figures, list[str]]:
+    """Replay the sessions with the options of :func:`parser`; gives the figures, and why turns failed."""
     model = args.model or await _only_model(args.url)
     router = None if status is None else RouterStatus(status)
     before = await router.read() if router else None
@@ -114,7 +122,15 @@ async def _replay(
             def heard() -> None:
                 meter.step(f"{tally.asking} asking, {tally.in_tools} in tools, {len(tally.sessions)} sessions ended")
 
-            agent = Agent(ask, tally, time_scale=args.time_scale, run_id=run_id, sink=sink, heard=heard)
+            agent = Agent(
+                ask,
+                tally,
+                time_scale=args.time_scale,
+                run_id=run_id,
+                sink=sink,
+                heard=heard,
+                closing=args.session_final,
+            )
             await run_closed_loop(agent, load.sessions, args.concurrency)
     finally:
         if watching is not None:
@@ -181,7 +197,9 @@ def _settings(args: argparse.Namespace, load: Workload, model: str) -> Figures:
     }
 
 
-def _title(args: argparse.Namespace, load: Workload) -> str:
+def title(args: argparse.Namespace, load: Workload) -> str:
+    """What was run, in a line."""
+
     def scaled(what: str, factor: float) -> str:
         return f"{what} as recorded" if factor == 1 else f"{what} x {factor:.4g}"
 

@@ -74,6 +74,16 @@ def choose(
     return Workload(tuple(drawn), scale)
 
 
+def room_blocks(load: Workload, at_once: int, workers: int, block_size: int) -> int:
+    """KV blocks of each worker such that all workers together hold half of the sessions at once at their longest.
+
+    At least a quarter more than the longest session, which else could never run.
+    """
+    longest = [session.longest_prompt for session in load.sessions]
+    tokens = sum(longest) * min(at_once, len(longest)) // len(longest) // 2
+    return max(tokens // workers, max(longest) * 5 // 4) // block_size
+
+
 def _hurry(turn: RecordedTurn, most: float) -> RecordedTurn:
     tool = turn.tool
     if tool is not None:

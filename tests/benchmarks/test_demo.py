@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import demo
 from benchmarks.traces import EXTRACT, load
-from benchmarks.workload import choose
+from benchmarks.workload import choose, room_blocks
 
 FIGURES: dict[str, Any] = {
     "sessions": 16,
@@ -59,7 +59,7 @@ def test_no_credit_is_named_as_is_a_status_without_figures() -> None:
 
 def test_the_room_holds_about_half_of_the_sessions() -> None:
     chosen = choose(load(EXTRACT), count=16, seed=1)
-    room = 2 * demo.room_blocks(chosen) * 16
+    room = 2 * room_blocks(chosen, len(chosen.sessions), 2, 16) * 16
     full = sum(session.longest_prompt for session in chosen.sessions)
     assert 0.45 * full < room < 0.55 * full
     assert room // 2 > max(session.longest_prompt for session in chosen.sessions)
