@@ -41,11 +41,16 @@ def bus_trouble(error: BaseException, servers: str, env: Mapping[str, str]) -> T
     if "authorization" in low or "authentication" in low or "credentials" in low:
         return _refused(where, text, env)
     if "certificate verify failed" in low:
-        return ConfigError(CA, env.get(CA), f"the CA that signed the certificate of {where} ({_reason(error, text)})")
+        reason = getattr(error, "verify_message", None) or text
+        return ConfigError(CA, env.get(CA) or None, f"the CA that signed the certificate of {where} ({reason})")
     if "certificate" in low and "alert" in low:
-        return ConfigError(f"{CERT}, {KEY}", env.get(CERT), f"a client certificate that {where} accepts ({text})")
+        want = f"a client certificate that {where} accepts ({text})"
+        return ConfigError(f"{CERT}, {KEY}", env.get(CERT) or None, want)
     if isinstance(error, (FileNotFoundError, PermissionError)):
         return ConfigError(CREDENTIALS, error.filename, f"a file that can be read ({error.strerror})")
+    if servers.startswith("tls://") and not env.get(CERT) and ("lost" in low or "closed" in low or "reset" in low):
+        # The alert that says so can come too late to be read.
+        text += f"; if it asks for a client certificate: {CERT} and {KEY} are not set"
     return StackError(f"no NATS at {where}: {text}")
 
 
@@ -74,7 +79,3 @@ def _shown(used: str, env: Mapping[str, str]) -> str:
 
 def _wanted(where: str, text: str) -> str:
     return f"credentials that {where} accepts ({text})"
-
-
-def _reason(error: BaseException, text: str) -> str:
-    return getattr(error, "verify_message", None) or text

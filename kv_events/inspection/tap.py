@@ -102,16 +102,20 @@ class Tap:
             await client.connect(
                 **self._options.arguments(),
                 name="tao-events",
-                connect_timeout=3,
+                connect_timeout=5,
+                # A client that may reconnect tries for ever inside its first connect, whatever refused it.
+                allow_reconnect=False,
                 max_reconnect_attempts=1,
-                reconnect_time_wait=self._options.reconnect_wait_s,
+                reconnect_time_wait=0.2,
                 error_cb=self._on_error,
                 disconnected_cb=self._on_disconnected,
             )
         except (OSError, nats.errors.Error, asyncio.TimeoutError) as error:
             raise bus_trouble(self._last_error or error, ",".join(self._options.servers), os.environ) from error
         # From now on for ever.
+        client.options["allow_reconnect"] = True
         client.options["max_reconnect_attempts"] = -1
+        client.options["reconnect_time_wait"] = self._options.reconnect_wait_s
         self.begun = time.monotonic()
         for subject in self._subjects:
             await client.subscribe(
