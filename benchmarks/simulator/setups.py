@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.simulator.timing import Mocker, Roofline, Timing
+from benchmarks.simulator.timing import Mocker, ProfiledMocker, Roofline, Timing
 from tao_dynamo.errors import ConfigError
 
 
@@ -98,17 +98,34 @@ GLM_4_7 = Setup(
 SETUPS = {setup.name: setup for setup in (DEEPSEEK_V4_FLASH, QWEN3_32B, GLM_4_7)}
 
 
-def mocker(nodes: int, blocks: int, *, block_size: int = 16, speedup: float = 1.0) -> Setup:
-    """Dynamo's mock workers with their default timing and limits."""
+def mocker(nodes: int, blocks: int, *, block_size: int = 16, speedup: float = 1.0, like: str | None = None) -> Setup:
+    """Dynamo's mock workers with their default limits, and their default timing or that of a set-up (``like``).
+
+    Raises:
+        ConfigError: ``like`` names none whose timing is a roofline.
+    """
     tokens = blocks * block_size
+    timing: Timing = Mocker(tokens, speedup) if like is None else ProfiledMocker(roofline(like), speedup)
     return Setup(
         name=f"mocker-{nodes}x{blocks}",
         nodes=nodes,
         capacity_tokens=tokens,
-        timing=Mocker(tokens, speedup),
+        timing=timing,
         block_size=block_size,
         max_sequences=256,
     )
+
+
+def roofline(name: str) -> Roofline:
+    """The step times of a set-up.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    timing = SETUPS[name].timing if name in SETUPS else None
+    if not isinstance(timing, Roofline):
+        raise ConfigError("--timing", name, f"one of {', '.join(SETUPS)}")
+    return timing
 
 
 def named(name: str) -> Setup:

@@ -108,3 +108,29 @@ class Mocker:
     def _decode_ms(self, context: float) -> float:
         used = context / self.capacity_tokens
         return max(1.0, -25.74 * used * used + 54.01 * used + 5.74)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledMocker:
+    """Dynamo's mocker with a timing table that :func:`benchmarks.mocker_profile.write` made of a roofline.
+
+    The table knows prompts without a past and decode steps by context; a step with both takes the sum.
+    """
+
+    roofline: Roofline
+    speedup: float = 1.0
+
+    def mixed_s(self, prefill: int, attended: int, decodes: int, context: int) -> float:
+        """See :class:`Timing`. The attended length plays no part in the mocker."""
+        seconds = self.roofline.mixed_s(prefill, prefill // 2, 0, 0)
+        if decodes:
+            seconds += self.roofline.decode_s(decodes, context, 1)
+        return seconds / self.speedup
+
+    def decode_s(self, decodes: int, context: int, steps: int) -> float:
+        """See :class:`Timing`."""
+        return self.roofline.decode_s(decodes, context, steps) / self.speedup
+
+    def prefill_rate(self) -> float:
+        """See :class:`Timing`."""
+        return 8192 / self.mixed_s(8192, 0, 0, 0)

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import arms, cli
 from benchmarks.policies.tao import ABLATIONS
+from tao_dynamo.core.policy import DEFAULT
 from tao_dynamo.errors import ConfigError
 from tao_dynamo.shell.options import policy_options
 
@@ -39,6 +40,18 @@ def test_the_router_reads_every_flag_of_every_ablation(name: str) -> None:
     for key, value in arms.named(name).router.items():
         if key != "tao-policy":
             assert known[f"--{key}"].read(str(value), key) == value
+
+
+def test_router_times_are_quickened_with_everything_else() -> None:
+    plain = arms.named("tao")
+    assert arms.at_speed(plain, 1, 20.0) is plain
+    quick = arms.at_speed(plain, 4, 20.0).router
+    assert quick["tao-credit-half-life"] == DEFAULT.credit_half_life_s / 4
+    assert quick["tao-long-tool-factor"] == DEFAULT.long_tool_part(20.0)
+    assert set(quick) <= {option.flag.removeprefix("--") for option in policy_options()}
+    assert arms.at_speed(arms.named("tao-no-bound"), 4, 20.0).router["tao-waiting-bound"] == 1e12 / 4
+    assert arms.at_speed(arms.named("thunderagent"), 4, 20.0).router["scheduler-interval-seconds"] == 1.25
+    assert arms.at_speed(arms.named("dynamo-kv"), 4, 20.0).router == {}
 
 
 def test_bad_input_is_refused_before_a_graph_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
