@@ -335,11 +335,13 @@ class Predictor:
     def _outlook(self, call: _Call, t: float) -> _Outlook:
         elapsed = max(0.0, t - call.started_at)
         progress, horizon = call.progress, self._horizon_s
+        ready_from = 0.0
         if progress.returns_at is not None and t <= progress.silent_from(self._refresh_s):
             left = progress.returns_at - t
             overdue, refreshed_at = -left, progress.told_at or t
             source: Source = "progress"
             shown = abs(left)  # a call that stalls is taken to last as long again as it is late
+            ready_from = -horizon
         else:
             estimate = self._estimator.estimate(call.facts, elapsed)
             left, overdue, source, refreshed_at = estimate.remaining_s, estimate.overdue_s, estimate.source, t
@@ -347,8 +349,8 @@ class Predictor:
         timeout_s = call.facts.timeout_s
         if timeout_s is not None and timeout_s - elapsed < shown:
             left, overdue, source, refreshed_at = timeout_s - elapsed, elapsed - timeout_s, "timeout", t
-            shown = max(0.0, left)
-        ready = t < call.expires_at and (0.0 <= left <= horizon or probe_open(overdue, horizon))
+            shown, ready_from = max(0.0, left), 0.0
+        ready = t < call.expires_at and (ready_from <= left <= horizon or probe_open(overdue, horizon))
         return _Outlook(Remaining(shown, source, refreshed_at, elapsed), left, overdue, ready)
 
     def _next_change(self, call: _Call, t: float) -> float | None:
