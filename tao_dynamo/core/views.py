@@ -158,7 +158,7 @@ def session_view(state: State, session: Session, t: float) -> SessionView:
 
 
 def choices(state: State, session: Session, t: float) -> list[Choice]:
-    """What each node would mean for the session: the most credit first, then the most room."""
+    """What each node would mean for the session: its own first, then the most credit, then the most room."""
     cost, credit = state.cost(session), state.credits(session, t)
     found = [
         Choice(
@@ -170,7 +170,7 @@ def choices(state: State, session: Session, t: float) -> list[Choice]:
         )
         for room in state.rooms.values()
     ]
-    return sorted(found, key=lambda choice: (-choice.credit, choice.adds - choice.free))
+    return sorted(found, key=lambda choice: (choice.node != session.node, -choice.credit, choice.adds - choice.free))
 
 
 def _view(state: State, session: Session, t: float, best: _BestRooms) -> SessionView:

@@ -67,7 +67,7 @@ class Top(App[None]):
         *(Binding(str(number), f"state('{state}')", state, show=False) for number, state in enumerate(STATES, 1)),
         Binding("0", "state('')", "one state, 0 all", key_display="1-5"),
         Binding("p", "freeze", "freeze"),
-        Binding("escape", "back", "back", show=False),
+        Binding("escape", "close_open", "back", show=False),
     ]
 
     def __init__(
@@ -241,7 +241,7 @@ class Top(App[None]):
         """Back to the list; the search stays."""
         self.query_one(Sessions).focus()
 
-    def action_back(self) -> None:
+    def action_close_open(self) -> None:
         """Close what is open, the last first."""
         box = self.query_one("#search", Input)
         if self._open is not None:

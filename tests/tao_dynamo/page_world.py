@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A router's snapshot out of thin air, and a browser to look at pages with."""
+"""A router's snapshot out of thin air, served as the real one is, and a browser to look at it with."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+import pytest
 
+from tao_dynamo.page.server import PageServer
+from tao_dynamo.page.shared import Shared
 from tao_dynamo.page.wire import BusHealth, NodeRow, PlanRow, SessionRow, Snapshot, Totals, short_names
 
 TOOLS = ("pytest", "pip install", "git diff", "npm test", "cargo build", "grep", "python script", "make")
@@ -130,6 +140,25 @@ class FakeRouter:
             ),
         )
 
+    def explain(self, session: str) -> dict[str, Any]:
+        """As the router explains a session."""
+        row = next((row for row in [*self.extra, *self.rows] if row.id == session), None)
+        if row is None:
+            return {"error": f"session {session} is not known: it has ended, expired, or had no turn yet"}
+        calls = [
+            {
+                "key": row.tool,
+                "elapsed_s": row.tool_elapsed_s,
+                "remaining": {"seconds": row.returns_in_s, "source": row.source},
+            }
+        ]
+        nodes = [
+            {"node": node, "credit": row.credits.get(node, 0), "adds": row.cost, "free": 400 * number, "stale": False}
+            for number, node in enumerate(self.names)
+        ]
+        told: dict[str, Any] = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
+        return told | {"session_id": row.session or row.id, "tool_calls": calls if row.tool else [], "nodes": nodes}
+
     def _row(self, number: int) -> SessionRow:
         pick = self.random
         state = pick.choices(("waiting", "paused", "running", "tool", "idle"), (4, 5, 6, 5, 1))[0]
@@ -167,3 +196,43 @@ class FakeRouter:
         return msgspec.structs.replace(
             row, node=node, held=needs, output=pick.randrange(300) if state == "running" else 0
         )
+
+
+@contextmanager
+def serving(router: FakeRouter, *, moving: bool = False) -> Iterator[str]:
+    """Serve a router's page from a thread of its own; gives the URL. ``moving``: it changes with every look."""
+    loop = asyncio.new_event_loop()
+
+    async def make() -> Snapshot:
+        if moving:
+            router.step()
+        return router.snapshot()
+
+    server = PageServer(Shared(make, fresh_s=0.05), router.explain, port=0)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A Chromium; skips the test where there is none."""
+    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    path = next((found for name in names if name and (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine; `make browser` installs one")
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        try:
+            yield started
+        finally:
+            started.close()
