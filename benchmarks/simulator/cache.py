@@ -77,18 +77,20 @@ class PrefixCache:
         pinned = self._pinned_tokens(now, but=chain.session) if self._pins else 0
         if needed + self._idle.get(chain.shared_key, 0) > self.available - pinned:
             return None
-        usable_own = min(own_here, own) if not new_shared else 0
-        host_top = self._host.get(chain.session, (0, 0)) if self._host_capacity else (0, 0)
-        loaded = 0
-        if not new_shared and host_top[0] <= usable_own < host_top[1]:
-            loaded = min(host_top[1], own) - usable_own
-        cached = self._whole_blocks(min(shared - new_shared + usable_own + loaded, prompt - 1))
-        loaded = max(0, min(loaded, cached - (shared - new_shared + usable_own)))
+        shared_loaded = self._loadable(chain.shared_key, min(shared_here, shared), shared)
+        usable_own = own_loaded = 0
+        if shared_loaded == new_shared:
+            usable_own = min(own_here, own)
+            own_loaded = self._loadable(chain.session, usable_own, own)
+        on_device = shared - new_shared + usable_own
+        cached = self._whole_blocks(min(on_device + shared_loaded + own_loaded, prompt - 1))
+        loaded = max(0, cached - on_device)
         self._drop_idle(chain.session)
         if self._idle.pop(chain.shared_key, None) is not None:
             self.idle_tokens -= shared_here
             self.in_use += shared_here
         self._drop_host(chain.session)
+        self._drop_host(chain.shared_key)
         self._sharers[chain.shared_key] = self._sharers.get(chain.shared_key, 0) + 1
         self._held[chain.shared_key] = max(shared, shared_here)
         self._held[chain.session] = own
@@ -159,6 +161,11 @@ class PrefixCache:
         """Let a session's idle tokens go before all others'."""
         if session in self._idle:
             self._idle.move_to_end(session, last=False)
+
+    def _loadable(self, key: str, here: int, wanted: int) -> int:
+        """Tokens that the host tier has of what follows the first ``here``, up to ``wanted``."""
+        low, high = self._host.get(key, (0, 0))
+        return max(0, min(high, wanted) - here) if low <= here else 0
 
     def _here(self, key: str) -> int:
         return self._held[key] if key in self._held else self._idle.get(key, 0)

@@ -98,6 +98,17 @@ def test_the_host_tier_gives_back_what_the_device_lost() -> None:
     assert grant == Grant(cached=132, loaded=192 - 132)
 
 
+def test_a_shared_prompt_that_left_the_device_comes_from_the_host_too() -> None:
+    cache = PrefixCache(300, 16, host_capacity=1000)
+    serve(cache, "a", 200)
+    other = Chain("b", "shared/another", 32)
+    assert cache.take(other, 300, 0.0) is not None
+    cache.give(other, 300, 268)
+    assert cache.resident(chain("a")) == 0
+    grant = cache.take(chain("a"), 232, 0.0)
+    assert grant == Grant(cached=0, loaded=192), "its shared prompt, and its own tokens after it"
+
+
 def test_a_rewrite_cuts_the_host_tier_too() -> None:
     cache = PrefixCache(300, 16, host_capacity=1000)
     serve(cache, "a", 200)
