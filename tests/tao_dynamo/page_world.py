@@ -54,6 +54,7 @@ class FakeRouter:
     seed: int = 1
     problems: list[str] = field(default_factory=list)
     extra: list[SessionRow] = field(default_factory=list)
+    sick: dict[str, NodeRow] = field(default_factory=dict)
     at: float = 1_800_000_000.0
 
     def __post_init__(self) -> None:
@@ -87,9 +88,7 @@ class FakeRouter:
             waiting_bound_s=60.0,
             problems=self.problems,
             by_state={state: sum(row.state == state for row in rows) for state in order},
-            nodes=[
-                node_row(node, name, 0.5 + 0.4 * i / self.nodes) for i, (node, name) in enumerate(self.names.items())
-            ],
+            nodes=self.nodes_shown(),
             sessions=rows,
             left_out=0,
             plans=[
@@ -139,6 +138,13 @@ class FakeRouter:
                 cached_tokens=7_900_000,
             ),
         )
+
+    def nodes_shown(self) -> list[NodeRow]:
+        """The nodes, each fuller than the one before; those in ``sick`` as they are there."""
+        rows = []
+        for number, (node, name) in enumerate(self.names.items()):
+            rows.append(self.sick.get(node) or node_row(node, name, 0.5 + 0.4 * number / self.nodes))
+        return rows
 
     def explain(self, session: str) -> dict[str, Any]:
         """As the router explains a session."""

@@ -60,13 +60,13 @@ def test_ids_come_with_the_pool_first_and_the_last_heard_before_the_rest() -> No
     assert seen[0].reason.startswith("needs 700 tokens; the most to be had now is ")
 
 
-def test_the_choices_of_a_session_are_told_best_first() -> None:
+def test_the_choices_of_a_session_are_told_its_own_node_first() -> None:
     driver = Driver(nodes={A: 1000, B: 2000})
     driver.arrive("a", 700, output=100)
     driver.credit.table["a"] = {A: 650}
-    first, second = driver.core.choices("a", driver.t)
-    assert (second.node, second.credit, second.free) == (A, 650, 850) or (first.node, first.credit) == (A, 650)
-    assert first.credit >= second.credit
+    own, other = driver.core.choices("a", driver.t)
+    assert (own.node, own.credit, own.adds, own.free) == (B, 0, 800, 900)
+    assert (other.node, other.credit, other.free) == (A, 650, 850)
     assert driver.core.choices("nobody", driver.t) == []
 
 
