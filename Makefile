@@ -75,6 +75,10 @@ vllm-model: $(VLLM_STAMP)
 constraints: $(STAMP)
 	$(BIN)/python -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9_.-]+==[^ ]+$$' > constraints.txt
 
+promtool:
+	@command -v promtool >/dev/null || test -x .tools/promtool || { mkdir -p .tools && cd .tools && \
+	  apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool . && rm -rf usr etc lib var *.deb; }
+
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .run .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

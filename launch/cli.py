@@ -19,9 +19,11 @@ _OURS = b"launch.cli"
 
 _HELP = """\
 usage: dynamo serve GRAPH [options]
+       dynamo manifests [options]
 
 verbs:
   serve      start a graph on this machine and keep it running (dynamo serve --help)
+  manifests  print Kubernetes objects of a graph with TAO in it (dynamo manifests --help)
 
 options:
   --help     this text
@@ -39,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from launch import serve
 
         return serve.main(words[1:])
+    if verb == "manifests":
+        from launch.kubernetes import manifests
+
+        return manifests.main(words[1:])
     if verb in ("--help", "-h"):
         sys.stdout.write(_HELP)
         return 0
@@ -51,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         os.execv(other, [str(other), *words])  # noqa: S606
     sys.stderr.write(
-        f"dynamo: error: no verb {verb!r}; TAO-Dynamo has `serve`, and there is no other `dynamo` on the PATH\n"
+        f"dynamo: error: no verb {verb!r}; TAO-Dynamo has `serve` and `manifests`, "
+        "and there is no other `dynamo` on the PATH\n"
     )
     return 2
 

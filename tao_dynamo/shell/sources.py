@@ -88,6 +88,7 @@ class Sources:
                 "malformed_event": heard.malformed_events,
                 "unknown_event": heard.unknown_events,
                 "unknown_session": self.bus.counters["tool_events_unknown_session"],
+                "foreign_tenant": self.bus.counters["tool_events_foreign_tenant"],
                 "dropped": heard.dropped,
                 "repeated_tool_event": heard.repeated_tool_events,
                 "handler": heard.handler_errors,

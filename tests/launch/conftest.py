@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.stack import Stack
+
 
 def alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
@@ -38,3 +40,13 @@ def reaper() -> Iterator[list[int]]:
     for pid in pids:
         if alive(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+WORKER_HASH = "abc12345"
+
+
+@pytest.fixture(scope="package")
+def operated() -> Iterator[Stack]:
+    """A graph whose workers' namespace ends in a hash, as Dynamo's operator has it."""
+    with Stack("graphs/tao_agg:Frontend", workers=1, worker_namespace=f"workers-{WORKER_HASH}") as stack:
+        yield stack

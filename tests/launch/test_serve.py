@@ -185,8 +185,8 @@ def test_other_verbs_go_to_another_dynamo(tmp_path: Path) -> None:
     )
     assert without.returncode == 2
     assert (
-        without.stderr
-        == "dynamo: error: no verb 'run'; TAO-Dynamo has `serve`, and there is no other `dynamo` on the PATH\n"
+        without.stderr == "dynamo: error: no verb 'run'; TAO-Dynamo has `serve` and `manifests`, "
+        "and there is no other `dynamo` on the PATH\n"
     )
 
 
