@@ -129,7 +129,8 @@ def _around(parser: argparse.ArgumentParser) -> None:
         help="folder of Dynamo's file discovery, for sizes and transports (env DYN_FILE_KV) [default: none]",
     )
     parser.add_argument(
-        "--router", help="TAO's status, http://HOST:PORT/engine/tao/status, for its own view of nodes [default: none]"
+        "--router",
+        help="a TAO router's status, http://HOST:DYN_SYSTEM_PORT/engine/tao/status: its view of nodes [default: none]",
     )
 
 
@@ -190,7 +191,9 @@ def _check(args: argparse.Namespace) -> int:
     expected = None
     if args.tokens is not None:
         asked = _tokens(args.tokens)
-        expected = live.expected_roots(asked.sessions, asked.block_size)
+        expected = {
+            tokens_hash for ids in asked.sessions.values() for tokens_hash in block_hashes(ids, asked.block_size)
+        }
         if not expected:
             raise UsageError(str(args.tokens), "no session with a whole block", _TOKENS_FORM)
     return asyncio.run(

@@ -7,7 +7,6 @@ Every finding is one line. ``ok`` is as it should be, ``note`` may be as it shou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -52,7 +51,7 @@ class Heard:
         outages: times that the bus went away meanwhile.
         discovery: None where no folder was given.
         router: the router's words for the nodes; None where no router was asked.
-        expected: tokens hashes of first blocks that should be announced; None where nobody said.
+        expected: how many blocks ``meters`` looked out for; None where nobody said which.
         need_tools: whether tool events must come.
     """
 
@@ -63,7 +62,7 @@ class Heard:
     outages: int = 0
     discovery: Discovery | None = None
     router: Mapping[NodeId, str] | None = None
-    expected: AbstractSet[int] | None = None
+    expected: int | None = None
     need_tools: bool = False
 
 
@@ -178,30 +177,17 @@ def _silent(heard: Heard) -> Iterator[Finding]:
 
 def _hashes(heard: Heard) -> Iterator[Finding]:
     nodes = heard.meters.nodes
-    publishing = {node: meter for node, meter in sorted(nodes.items()) if meter.roots}
     if heard.discovery is not None:
         sizes = {card.block_size for card in heard.discovery.cards.values() if card.block_size}
         if len(sizes) > 1:
             listed = ", ".join(f"{node}: {card.block_size}" for node, card in sorted(heard.discovery.cards.items()))
             yield Finding(
-                "note", "block size", f"differs: {listed}", "TAO takes each as it is; Dynamo's own router does not"
+                "note", "block size", f"differs: {listed}", "TAO takes each as it is, Dynamo's router does not"
             )
-    if not publishing:
-        return
     if heard.expected is not None:
-        for node, meter in publishing.items():
-            if meter.roots.isdisjoint(heard.expected):
-                yield Finding(
-                    "fail",
-                    "hashes",
-                    f"node {node}: of its {len(meter.roots)} first blocks none is one of the {len(heard.expected)} "
-                    "expected",
-                    "compare block size, hash seed, LoRA, cache salt and tokenizer of worker and router",
-                )
-            else:
-                met = len(meter.roots & heard.expected)
-                yield Finding("ok", "hashes", f"node {node}: {met} of the expected first blocks were announced")
+        yield from _expected(nodes, heard.expected)
         return
+    publishing = {node: meter for node, meter in sorted(nodes.items()) if meter.roots}
     odd = _odd_ones(publishing)
     for node in odd:
         yield Finding(
@@ -210,18 +196,33 @@ def _hashes(heard: Heard) -> Iterator[Finding]:
             f"node {node}: shares no first block with any other node, though the others share theirs",
             "compare its block size, hash seed and tokenizer with the others'",
         )
-    if len(publishing) > 1 and not odd:
-        shared = set.intersection(*(meter.roots for meter in publishing.values()))
-        if shared:
-            yield Finding("ok", "hashes", f"all {len(publishing)} nodes announce {len(shared)} first blocks in common")
-            return
-    if not odd:
+    if odd or not any(meter.events for meter in nodes.values()):
+        return
+    shared = set.intersection(*(meter.roots for meter in publishing.values())) if len(publishing) > 1 else set()
+    if shared:
+        yield Finding("ok", "hashes", f"{len(publishing)} nodes announce {len(shared)} first blocks in common")
+    else:
         yield Finding(
             "note",
             "hashes",
-            "cannot be compared: no first block was announced by all nodes",
-            "--tokens FILE with a prompt that is being served tells",
+            "cannot be compared: no prompt began on several nodes meanwhile",
+            "listen for longer, or give --tokens FILE with prompts that are being served",
         )
+
+
+def _expected(nodes: Mapping[NodeId, NodeMeter], count: int) -> Iterator[Finding]:
+    somewhere = any(meter.met for meter in nodes.values())
+    for node, meter in sorted(nodes.items()):
+        if meter.met:
+            yield Finding("ok", "hashes", f"node {node}: blocks of the given prompts are announced as expected")
+        elif meter.stored:
+            yield Finding(
+                # Where others announced them, this node may just not have been asked.
+                "note" if somewhere else "fail",
+                "hashes",
+                f"node {node}: of {meter.stored:,} blocks stored none is one of the {count:,} expected",
+                "compare block size, hash seed, LoRA, cache salt and tokenizer of worker and router",
+            )
 
 
 def _odd_ones(publishing: Mapping[NodeId, NodeMeter]) -> list[NodeId]:

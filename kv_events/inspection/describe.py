@@ -79,6 +79,8 @@ def text(record: dict[str, Any]) -> str:
     for key, value in record.items():
         if key in ("t", "topic", "blocks") or value is None:
             continue
+        if isinstance(value, dict):
+            value = ",".join(f"{name}:{part}" for name, part in value.items() if part) or "none"  # noqa: PLW2901 - shorter
         parts.append(str(value) if key in ("kind", "node") else f"{key}={value}")
     return " ".join(parts)
 

@@ -7,7 +7,9 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from kv_events import recording, wire
 from kv_events.inspection import check, discovery, router_view, top
 from kv_events.inspection.describe import Filter, describe, text
-from kv_events.inspection.meters import Meters
+from kv_events.inspection.meters import RATE_OVER_S, Meters
 from kv_events.inspection.printer import Printer
 from kv_events.inspection.tap import Sampler, Tap, stop_on_signals, wait
 from kv_events.inspection.toolboard import ToolBoard
@@ -48,6 +50,7 @@ class Picture:
     sampler: Sampler
     meters: Meters = field(default_factory=Meters)
     board: ToolBoard = field(default_factory=ToolBoard)
+    marks: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def take(self, message: Message) -> None:
         """Take a message in."""
@@ -55,6 +58,15 @@ class Picture:
             self.board.take(message)
         else:
             self.meters.take(message, time.time(), look=self.sampler.admit(message.t))
+
+    def mark(self, t: float) -> float:
+        """Note where all counters stand, for the rates; return the share of messages decoded of late."""
+        self.meters.mark(t)
+        self.marks.append((t, self.sampler.seen, self.sampler.taken))
+        while len(self.marks) > 2 and self.marks[1][0] <= t - RATE_OVER_S:
+            self.marks.popleft()
+        seen, taken = (self.marks[-1][at] - self.marks[0][at] for at in (1, 2))
+        return taken / seen if taken else 1.0
 
 
 async def tail(
@@ -145,14 +157,15 @@ async def watch(bus: BusOptions, around: Around, *, once: bool, as_json: bool, s
 
         async def shown() -> dict[str, Any]:
             await known.refresh()
+            await tap.settle()
             t = time.monotonic() - tap.begun
-            meters.mark(t)
-            return top.snapshot(
-                t, tap, picture.sampler, meters, picture.board, known.cards, around.block_size, known.words
-            )
+            share = picture.mark(t)
+            whole = picture.sampler.taken == picture.sampler.seen
+            bus_state = top.Bus(tap.connected, tap.outages, tap.dropped, share, whole)
+            return top.snapshot(t, bus_state, meters, picture.board, known.cards, around.block_size, known.words)
 
         title = f"tao-events top  {', '.join(bus.servers)}"
-        meters.mark(0.0)
+        picture.mark(0.0)
         if once or console is None or not console.is_terminal:
             stopped = False
             while not stopped:
@@ -178,12 +191,12 @@ async def examine(
     *,
     seconds: float,
     sample: float,
-    expected: set[int] | None,
+    expected: AbstractSet[int] | None,
     need_tools: bool,
     as_json: bool,
 ) -> int:
     """Listen for some seconds and print one line per finding; return the exit code that ``check`` gives."""
-    picture = Picture(Sampler(sample))
+    picture = Picture(Sampler(sample), Meters(expected))
     known = Known(around, strict=True)
     await known.refresh()
     stop = stop_on_signals()
@@ -199,7 +212,7 @@ async def examine(
         outages=tap.outages,
         discovery=known.found,
         router=known.words if around.router else None,
-        expected=expected,
+        expected=len(expected) if expected is not None else None,
         need_tools=need_tools,
     )
     findings = check.judge(heard)
@@ -252,12 +265,3 @@ def _console() -> Console:
     console = Console()
     # What is no terminal has no width: nothing is to be cut there.
     return console if console.is_terminal else Console(width=200)
-
-
-def expected_roots(sessions: Mapping[str, Sequence[int]], block_size: int) -> set[int]:
-    """Return the tokens hashes of the first blocks of token sequences."""
-    from kv_events.chain import block_hashes
-
-    return {
-        block_hashes(tokens[:block_size], block_size)[0] for tokens in sessions.values() if len(tokens) >= block_size
-    }

@@ -9,6 +9,7 @@ in the same way.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -24,7 +25,7 @@ _MAX_NODES: Final = 4096
 _MAX_PUBLISHERS: Final = 16_384
 _MAX_NAMES: Final = 4_000_000
 _MAX_ROOTS: Final = 1000
-_RATE_OVER_S: Final = 5.0
+RATE_OVER_S: Final = 5.0
 
 
 @dataclass
@@ -53,14 +54,19 @@ class NodeMeter:
     held: dict[str, set[int]] = field(default_factory=dict)
     roots: set[int] = field(default_factory=set)
     """Tokens hashes of first blocks: what prompts begin with."""
-    odd_names: int = 0
-    """First blocks whose name is not Dynamo's own hash of them: the engine's names are opaque."""
+    met: int = 0
+    """Stored events that hold a block that was looked out for."""
     marks: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     @property
     def blocks(self) -> int:
         """Blocks on the device that were announced since we listen, and not removed."""
         return len(self.held.get(DEVICE, ()))
+
+    @property
+    def lower(self) -> int:
+        """The same in all tiers below."""
+        return sum(len(names) for tier, names in self.held.items() if tier != DEVICE)
 
     def rates(self) -> tuple[float, float]:
         """Return stored and removed blocks per second of the last seconds."""
@@ -74,7 +80,7 @@ class NodeMeter:
         if self.marks and t <= self.marks[-1][0]:
             return
         self.marks.append((t, self.stored, self.removed))
-        while len(self.marks) > 2 and self.marks[1][0] <= t - _RATE_OVER_S:
+        while len(self.marks) > 2 and self.marks[1][0] <= t - RATE_OVER_S:
             self.marks.popleft()
 
 
@@ -86,9 +92,13 @@ class _Publisher:
 
 
 class Meters:
-    """Takes messages of the three topics of workers; tool events are ``kv_events.inspection.toolboard``'s."""
+    """Takes messages of the three topics of workers; tool events are ``kv_events.inspection.toolboard``'s.
 
-    def __init__(self) -> None:
+    Args:
+        expected: tokens hashes of blocks to look out for.
+    """
+
+    def __init__(self, expected: AbstractSet[int] | None = None) -> None:
         self.nodes: dict[NodeId, NodeMeter] = {}
         self.messages: Counter[str] = Counter()
         self.unreadable = 0
@@ -101,6 +111,8 @@ class Meters:
         """Events of nodes over the bound, and blocks over theirs."""
         self.left_out = 0
         """Messages whose payload was not looked at."""
+        self._expected = expected
+        self._marked = 0.0
         self._names = 0
         self._publishers: dict[int, _Publisher] = {}
 
@@ -140,6 +152,7 @@ class Meters:
 
     def mark(self, t: float) -> None:
         """Note where all counters stand, for the rates; about once a second."""
+        self._marked = t
         for meter in self.nodes.values():
             meter.mark(t)
 
@@ -174,6 +187,7 @@ class Meters:
                 self.refused += 1
                 return None
             meter = self.nodes[node] = NodeMeter(node)
+            meter.mark(self._marked)
         return meter
 
     def _heard(self, node: NodeId, t: float, lag: float) -> NodeMeter | None:
@@ -229,10 +243,10 @@ class Meters:
     def _store(self, meter: NodeMeter, tier: str, data: Stored) -> None:
         names = data.block_hashes
         meter.stored += len(names)
-        if data.parent_hash is None and not data.start_position and names:
-            meter.odd_names += names[0] != data.tokens_hashes[0]
-            if len(meter.roots) < _MAX_ROOTS:
-                meter.roots.add(data.tokens_hashes[0])
+        if self._expected:
+            meter.met += not self._expected.isdisjoint(data.tokens_hashes)
+        if data.parent_hash is None and not data.start_position and names and len(meter.roots) < _MAX_ROOTS:
+            meter.roots.add(data.tokens_hashes[0])
         if self._names + len(names) > _MAX_NAMES:
             self.refused += len(names)
             meter.view = "broken"

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -36,17 +37,20 @@ _WINDOW_S: Final = 0.1
 
 
 class Sampler:
-    """Lets at most ``rate`` messages a second through, evenly spread: every k-th, k by what came just before.
+    """Lets at most ``rate`` messages a second through, drawn at random from all, by how many came just before.
 
     Args:
         rate: messages a second; 0: all.
+        rng: draws; not every k-th, since publishers take turns and one of them would never be seen.
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, rng: random.Random | None = None) -> None:
         self.seen = 0
         self.taken = 0
-        self._budget = rate * _WINDOW_S
-        self._stride = 1
+        self._window = max(_WINDOW_S, 1 / rate) if rate else _WINDOW_S
+        self._budget = rate * self._window
+        self._draw = (rng or random.Random()).random
+        self._stride = 1.0
         self._begun = float("-inf")
         self._here = 0
         self._let = 0
@@ -56,11 +60,11 @@ class Sampler:
         self.seen += 1
         if self._budget:
             past = t - self._begun
-            if past >= _WINDOW_S:
-                self._stride = max(1, -int(-self._here * _WINDOW_S // (past * self._budget)))
+            if past >= self._window:
+                self._stride = max(1.0, self._here * self._window / (past * self._budget))
                 self._begun, self._here, self._let = t, 0, 0
             self._here += 1
-            if self._here % self._stride or self._let >= max(1.0, self._budget):
+            if self._let >= self._budget or (self._stride > 1.0 and self._draw() * self._stride >= 1.0):
                 return False
             self._let += 1
         self.taken += 1
@@ -129,9 +133,15 @@ class Tap:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.settle()
         client, self._client = self._client, None
         with contextlib.suppress(Exception):
             await asyncio.wait_for(client.close(), 2.0)
+
+    async def settle(self) -> None:
+        """Take in what the server has sent so far, as far as it is there within a moment."""
+        with contextlib.suppress(Exception):
+            await self._client.flush(2)
 
     async def publish(self, subject: str, data: bytes) -> None:
         """Publish a message; the one thing here that is more than listening, for ``tao-events replay``."""

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kv_events.inspection.discovery import Card
 from kv_events.inspection.meters import Meters
-from kv_events.inspection.tap import Sampler, Tap
 from kv_events.inspection.toolboard import Call, ToolBoard
 from kv_events.types import NodeId
 
@@ -21,10 +21,28 @@ _MAX_SESSIONS: Final = 40
 Rows = list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Bus:
+    """How the listening itself goes.
+
+    Attributes:
+        connected: whether the bus is there.
+        outages: times that it went away.
+        dropped: messages that we were too slow for.
+        share: of the workers' messages of the last seconds, the part that was decoded.
+        whole: whether all were, from the beginning; else the blocks of the nodes are not known.
+    """
+
+    connected: bool = True
+    outages: int = 0
+    dropped: int = 0
+    share: float = 1.0
+    whole: bool = True
+
+
 def snapshot(
     t: float,
-    tap: Tap,
-    sampler: Sampler,
+    bus: Bus,
     meters: Meters,
     board: ToolBoard,
     cards: Mapping[NodeId, Card],
@@ -35,24 +53,25 @@ def snapshot(
 
     Args:
         t: seconds since listening began.
-        tap, sampler, meters, board: what was heard.
+        bus: how the listening goes.
+        meters: what was heard of the nodes.
+        board: what was heard of the sessions.
         cards: what discovery says of the nodes.
         block_size: tokens per block of nodes that discovery does not know.
         router: what TAO's router says of the nodes' events, see ``kv_events.inspection.router_view``.
     """
-    share = sampler.taken / sampler.seen if sampler.seen else 1.0
     return {
         "seconds": round(t, 1),
-        "connected": tap.connected,
-        "outages": tap.outages,
+        "connected": bus.connected,
+        "outages": bus.outages,
         "messages": dict(meters.messages) | dict.fromkeys(("agent-tool-events",) if board.kinds else (), _heard(board)),
-        "looked_at": round(share, 3),
-        "dropped": tap.dropped,
+        "decoded": round(bus.share, 3),
+        "dropped": bus.dropped,
         "unreadable": meters.unreadable + board.unreadable,
         "unknown": meters.unknown,
         "repeats": meters.repeats + board.repeats,
         "gaps": meters.gaps,
-        "nodes": _nodes(t, meters, cards, block_size, router, share),
+        "nodes": _nodes(t, bus, meters, cards, block_size, router),
         "sessions": _sessions(t, board),
         "session_count": len(board.sessions),
         "running_tools": board.running,
@@ -65,11 +84,11 @@ def _heard(board: ToolBoard) -> int:
 
 def _nodes(
     t: float,
+    bus: Bus,
     meters: Meters,
     cards: Mapping[NodeId, Card],
     block_size: int | None,
     router: Mapping[NodeId, str],
-    share: float,
 ) -> Rows:
     rows = []
     for node in sorted(meters.nodes.keys() | cards.keys()):
@@ -85,20 +104,20 @@ def _nodes(
         rows.append(
             row
             | {
-                "blocks": meter.blocks,
-                "tokens": meter.blocks * size if size else None,
-                "lower": sum(len(names) for tier, names in meter.held.items() if tier != "device"),
+                "blocks": meter.blocks if bus.whole else None,
+                "tokens": meter.blocks * size if size and bus.whole else None,
+                "lower": meter.lower if bus.whole else None,
                 "used_blocks": used,
                 "kv_use": round(used / total, 3) if used is not None and total else None,
                 "running": meter.running,
                 "queued": meter.queued,
-                "stored_per_s": round(stored / share, 1),
-                "removed_per_s": round(removed / share, 1),
+                "stored_per_s": round(stored / bus.share, 1),
+                "removed_per_s": round(removed / bus.share, 1),
                 "lag_ms": round(1e3 * meter.lag_s, 1),
                 "gaps": meter.gaps,
                 "resyncs": meter.healed,
                 "restarts": meter.restarts,
-                "view": "gone" if age > _GONE_AFTER_S else meter.view if share == 1.0 else "sampled",
+                "view": "gone" if age > _GONE_AFTER_S else meter.view if bus.whole else "sampled",
                 "heard_s_ago": round(age, 1),
             }
         )
@@ -150,10 +169,10 @@ def _head(shown: Mapping[str, Any], title: str) -> list[str]:
     odd = {key: shown[key] for key in ("outages", "dropped", "unreadable", "unknown", "repeats", "gaps") if shown[key]}
     if odd:
         lines.append("odd: " + ", ".join(f"{key} {count:,}" for key, count in odd.items()))
-    if shown["looked_at"] < 1.0:
+    if shown["decoded"] < 1.0:
         lines.append(
-            f"sampled: {shown['looked_at']:.1%} of the workers' messages were decoded; rates are scaled up, blocks are "
-            "only those seen"
+            f"sampled: {shown['decoded']:.1%} of the workers' messages were decoded; rates are scaled up, blocks are "
+            "not known"
         )
     return lines
 
