@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tao-bench calibrate``: the simulator against Dynamo's own replay, on the same sessions and timing.
+"""``tao-bench calibrate``: the simulator against Dynamo's own replay, or against live runs on mock workers.
 
 Dynamo's replay knows two policies, round robin and its KV router, and its mocker's timing. Its answers are not part
 of the next prompt's cache (random tokens), so neither are ours here: every turn keeps the prompt before it only, in
-whole blocks. The error of each metric is printed, averaged over the seeds.
+whole blocks. With ``--live`` the runs of ``tao-bench live --engine mocker --out FILE`` are simulated instead, and its
+times brought to the recorded speed. The error of each metric is printed, with its interval over seeds or repetitions.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import options
-from benchmarks.intervals import interval
+from benchmarks import calibrate_live, options
+from benchmarks.calibrate_live import Pairs
+from benchmarks.intervals import Interval, interval
 from benchmarks.policies import named as policy_named
 from benchmarks.progress import Meter
 from benchmarks.simulator.setups import mocker
@@ -31,7 +33,7 @@ from benchmarks.traces import Session, load
 from benchmarks.workload import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.metrics import Figures
 
@@ -56,13 +58,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=options.whole(1), default=2, help="mock workers")
     parser.add_argument("--blocks", type=options.whole(64), default=8192, help="KV blocks of 16 tokens a worker")
     parser.add_argument("--seeds", type=options.whole(1), default=5, help="how many seeds, counted from --seed")
+    parser.add_argument(
+        "--live",
+        type=Path,
+        default=None,
+        help="file of live runs to set the simulator against, whose settings replace the options above (default: none)",
+    )
     parser.add_argument("--json", type=Path, default=None, help="write both sides' figures here (default: nowhere)")
     args = parser.parse_args(argv)
     options.writable(args.json, "--json")
     # The replay logs every choice; its logger reads this once, when it is imported.
     os.environ.setdefault("DYN_LOG", "error")
     recorded = load(args.source)
-    pairs: dict[str, list[tuple[Mapping[str, Any], Figures]]] = {policy: [] for policy in MODES}
+    if args.live is not None:
+        return write(calibrate_live.pairs(args.live, args.source), "live runs", args.json)
+    pairs: Pairs = {policy: [] for policy in MODES}
     with Meter("runs", len(MODES) * args.seeds) as meter:
         for seed in range(args.seed, args.seed + args.seeds):
             chosen = choose(
@@ -77,10 +87,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             for policy in MODES:
                 pairs[policy].append((dynamo_replay(sessions, policy, args), simulate(sessions, policy, args, seed)))
                 meter.step(f"{policy}, seed {seed}")
-    show(pairs)
-    if args.json is not None:
-        args.json.write_text(json.dumps(pairs, indent=1) + "\n", encoding="utf-8")
+    return write(pairs, "Dynamo's replay", args.json)
+
+
+def write(pairs: Pairs, against: str, where: Path | None) -> int:
+    """The table, and a line for each policy and metric in a file."""
+    show(pairs, against)
+    if where is not None:
+        lines = (json.dumps(row) + "\n" for row in rows(pairs, against))
+        where.write_text("".join(lines), encoding="utf-8")
     return 0
+
+
+def rows(pairs: Pairs, against: str) -> Iterator[dict[str, Any]]:
+    """Both sides of each policy and metric, one value a seed or repetition."""
+    for policy, runs in pairs.items():
+        for key in runs[0][0]:
+            theirs = [float(f"{reference[key]:.5g}") for reference, _ in runs]
+            ours = [float(f"{sim[key] or 0.0:.5g}") for _, sim in runs]
+            yield {"against": against, "policy": policy, "metric": key, "theirs": theirs, "ours": ours}
+
+
+def errors(theirs: Sequence[float], ours: Sequence[float]) -> Interval | None:
+    """The simulator's relative error in percent, pair by pair."""
+    return interval([100 * (a / b - 1) for a, b in zip(ours, theirs, strict=True) if b])
 
 
 def without_answers(session: Session) -> Session:
@@ -138,19 +168,18 @@ def mooncake_rows(sessions: Sequence[Session]) -> list[dict[str, Any]]:
     return rows
 
 
-def show(pairs: Mapping[str, Sequence[tuple[Mapping[str, Any], Figures]]]) -> None:
+def show(pairs: Pairs, against: str) -> None:
     """Means of both sides and the error of each metric, with its interval over the seeds."""
-    table = Table(title="simulator against Dynamo's replay", title_justify="left")
-    for column in ("policy", "metric", "dynamo", "simulator", "error %"):
+    table = Table(title=f"simulator against {against}", title_justify="left")
+    for column in ("policy", "metric", against, "simulator", "error %"):
         table.add_column(column, justify="left" if column in ("policy", "metric") else "right")
-    for policy, runs in pairs.items():
-        for key in METRICS:
-            theirs = [float(dynamo[key]) for dynamo, _ in runs]
-            ours = [float(sim[key] or 0.0) for _, sim in runs]
-            error = interval([100 * (a / b - 1) for a, b in zip(ours, theirs, strict=True) if b])
-            half = "" if error is None or error.half is None else f" ± {error.half:.1f}"
-            shown = "-" if error is None else f"{error.mean:+.1f}{half}"
-            table.add_row(policy, key, f"{sum(theirs) / len(runs):.3f}", f"{sum(ours) / len(runs):.3f}", shown)
+    for row in rows(pairs, against):
+        theirs, ours = row["theirs"], row["ours"]
+        error = errors(theirs, ours)
+        half = "" if error is None or error.half is None else f" ± {error.half:.1f}"
+        shown = "-" if error is None else f"{error.mean:+.1f}{half}"
+        means = (f"{sum(values) / len(values):.3f}" for values in (theirs, ours))
+        table.add_row(row["policy"], row["metric"], *means, shown)
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 
 

@@ -105,8 +105,8 @@ def run_once(args: argparse.Namespace, arm: Arm, load: Workload, repetition: int
 
 def _settings(args: argparse.Namespace) -> Figures:
     """What must be equal for two runs to be set side by side, beside what ``replay`` says itself."""
-    names = ("engine", "timing", "workers", "blocks", "block_size", "speed")
-    names += ("max_turns", "max_prompt_tokens", "max_pause")
+    graph = ("engine", "timing", "workers", "blocks", "block_size", "speed")
+    names = (*graph, "max_turns", "max_prompt_tokens", "max_pause")
     return {name: getattr(args, name) for name in names}
 
 

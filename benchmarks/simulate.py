@@ -39,9 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=None,
         help="write the figures as JSON to this file, or instead of the table if none is named (default: table)",
     )
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        default=None,
+        help="write here, every --sample seconds, how many sessions are on an engine, between turns, and waiting "
+        "(default: nowhere)",
+    )
+    parser.add_argument("--sample", type=options.number(0, above=True), default=5.0, help="virtual seconds")
     args = parser.parse_args(argv)
     options.writable(_path(args.json), "--json")
-    result = run_once(args, args.policy, args.seed)
+    options.writable(args.timeline, "--timeline")
+    world, result = run_world(args, args.policy, args.seed, sample_s=args.sample if args.timeline else None)
+    if args.timeline:
+        _write_timeline(args, world)
     write(result, args.json, title(args, args.policy))
     return 0 if not result["sessions_left"] else 1
 
@@ -65,6 +76,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
+    """The figures of :func:`run_world`."""
+    return run_world(args, policy, seed)[1]
+
+
+def run_world(
+    args: argparse.Namespace, policy: str, seed: int, *, sample_s: float | None = None
+) -> tuple[World, Figures]:
     """One simulation with the options of :func:`add_options`.
 
     Raises:
@@ -95,6 +113,7 @@ def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
         seed=seed,
         arrivals=mix.arrivals,
         starts=mix.starts,
+        sample_s=sample_s,
     )
     result = world.run()
     result |= {
@@ -113,7 +132,15 @@ def run_once(args: argparse.Namespace, policy: str, seed: int) -> Figures:
         "context_scale": mix.load.context_scale,
         "simulated_in_s": time.perf_counter() - began,
     }
-    return result
+    return world, result
+
+
+def _write_timeline(args: argparse.Namespace, world: World) -> None:
+    """One line, as the report takes them from a file of many."""
+    names = ("t", "running", "between", "waiting")
+    columns = {name: [row[i] for row in world.timeline] for i, name in enumerate(names)}
+    cell = {"policy": args.policy, "setup": args.setup, "workload": args.workload, "concurrency": args.concurrency}
+    args.timeline.write_text(json.dumps({**cell, "seed": args.seed, **columns}) + "\n", encoding="utf-8")
 
 
 def title(args: argparse.Namespace, policy: str) -> str:

@@ -58,6 +58,7 @@ class World:
         seed: given to the policy.
         arrivals: requests without a session that come at their times beside, as long as sessions run.
         starts: when each session begins, in seconds (open loop); then ``concurrency`` bounds nothing.
+        sample_s: seconds of virtual time between two entries of :attr:`timeline`; None for none.
     """
 
     def __init__(
@@ -70,14 +71,18 @@ class World:
         seed: int = 0,
         arrivals: Sequence[Arrival] = (),
         starts: Sequence[float] = (),
+        sample_s: float | None = None,
     ) -> None:
         self.setup = setup
         self.calendar = Calendar()
         self.turns: list[TurnRecord] = []
         self.sessions: list[SessionRecord] = []
         self.waits: list[float] = []
+        self.timeline: list[tuple[float, int, int, int]] = []
+        """Time, and how many sessions are on an engine, between turns (tools, users), waiting for room."""
         self._queue = iter(sessions)
         self._left = len(sessions)
+        self._begun = self._ended = 0
         self._arrivals = iter(arrivals)
         self._pending: dict[str, _Pending] = {}
         self._views: dict[str, dict[int, int]] = {}
@@ -93,6 +98,8 @@ class World:
             for _ in range(min(concurrency, len(sessions))):
                 self._start_next()
         self._arrive_next()
+        if sample_s is not None:
+            self._sample(sample_s)
 
     def run(self) -> Figures:
         """Run to the end of the last session."""
@@ -139,7 +146,14 @@ class World:
         chain = Chain(session.session_id, f"shared/{session.agent}/{shared}", shared)
         live = _Live(session, session.session_id, chain, self.calendar.now)
         live.started = self.calendar.now + session.turns[0].think_s
+        self._begun += 1
         self.calendar.at(live.started, lambda: self._ask(live))
+
+    def _sample(self, every_s: float) -> None:
+        own = [p for p in self._pending.values() if not p.live.guest]
+        waiting = sum(1 for p in own if p.sequence is None or p.sequence.started is None)
+        self.timeline.append((self.calendar.now, len(own) - waiting, self._begun - self._ended - len(own), waiting))
+        self.calendar.at(self.calendar.now + every_s, lambda: self._sample(every_s))
 
     def _arrive_next(self) -> None:
         arrival = next(self._arrivals, None)
@@ -201,6 +215,7 @@ class World:
     def _finish(self, live: _Live, *, done: bool) -> None:
         now = self.calendar.now
         self._left -= 1
+        self._ended += 1
         self.sessions.append(SessionRecord(live.name, live.started, now, done))
         self._act(self._router.session_ended(live.name, now))
         self._views.pop(live.name, None)
