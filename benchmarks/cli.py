@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("benchmarks.compare", "run several policies on the same sessions and seeds, side by side"),
     "live": ("benchmarks.live", "run several policies as real graphs on the same sessions, side by side"),
     "grid": ("benchmarks.grid", "run policies over set-ups, workloads and concurrencies; goes on where it stopped"),
+    "snapshots": ("benchmarks.snapshots", "count how often the exact plan beats a greedy one"),
+    "report": ("benchmarks.report.command", "make the tables and plots of docs/results out of its data files"),
     "calibrate": ("benchmarks.calibrate", "set the simulator against Dynamo's own replay"),
     "core": ("benchmarks.core_bench", "time every event of the scheduler's core under a heavy load"),
     "solver": ("benchmarks.solver_bench", "time the solvers and check their answers"),

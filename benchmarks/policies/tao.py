@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.metrics import Figures
-    from solver.problem import Plan
+    from solver.problem import Plan, Problem
 
 SOLVE_S = 0.005
 """What a solve takes in virtual time: the median of the live planner's, its process hop included."""
@@ -196,10 +196,14 @@ class Tao(Plain):
         snapshot = self._core.snapshot(t)
         if snapshot is None:
             return
-        plan = solve(snapshot.problem, method=self._policy.solver, budget_ms=self._policy.solve_budget_ms)
+        plan = self.make_plan(snapshot.problem)
         self._solve_s.append(plan.seconds)
         self._optimal += plan.optimal
         self._plans.append((t + SOLVE_S, snapshot.id, plan))
+
+    def make_plan(self, problem: Problem) -> Plan:
+        """Solve a snapshot."""
+        return solve(problem, method=self._policy.solver, budget_ms=self._policy.solve_budget_ms)
 
 
 class Credit:
