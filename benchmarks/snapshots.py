@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,12 +104,11 @@ def show(found: Sequence[dict[str, Any]]) -> None:
     for row in found:
         shares = [f"{row['worse'][r]} ({100 * row['worse'][r] / max(1, row['several']):.0f} %)" for r in RIVALS]
         table.add_row(row["setup"], row["workload"], str(row["snapshots"]), str(row["several"]), *shares)
-    Console().print(table)
+    # A file or pipe gets a fixed width: rich would squeeze the table into 80 columns.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 if __name__ == "__main__":
-    import sys
-
     from benchmarks.cli import run as run_command
 
     raise SystemExit(run_command(main, sys.argv[1:], "snapshots"))
