@@ -7,6 +7,7 @@ ones go to the least used node.
 Source: Luo et al., "Autellix: An Efficient Serving Engine for LLM Agents as General Programs", PLAS and its router.
 Parameters: first level 8,192 tokens of service, factor 2; short up to 2,048 tokens. Not modelled: preemption of
 running requests in favour of a higher level.
+Good when: short sessions share the nodes with long ones and their latency counts most; long ones pay for it.
 """
 
 from __future__ import annotations

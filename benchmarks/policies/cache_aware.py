@@ -7,6 +7,7 @@ with the fewest requests. The tree is the router's own guess: it learns from wha
 Source: vllm-project/router and sgl-router, policy ``cache_aware`` and its defaults.
 Parameters: cache threshold 0.3, uneven when max - min > 64 and max > 1.5 x min requests; trees bounded at 2**26
 characters a node (A: 4 characters a token, so 16 M tokens).
+Good when: there are no KV events to go by, and caches seldom evict: it goes on believing in what it once sent.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ are still being prefilled) + blocks in use by its live requests, this one includ
 turn, at temperature 0.
 Source: Dynamo 1.6.1, ``lib/kv-router`` default selector; its guide "KV cache routing".
 Parameters: overlap weight w = 1.0, temperature 0, active blocks tracked, block size 16.
+Good when: everything fits. It holds nobody back, so beyond that sessions evict one another.
 """
 
 from __future__ import annotations

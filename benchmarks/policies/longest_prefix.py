@@ -5,6 +5,8 @@ Rule: the node with the longest cached prefix of the prompt gets the turn (betwe
 requests), and the engine admits the waiting request with the longest cached prefix first.
 Source: SGLang's schedule policy ``lpm`` and prefix-affinity routing.
 Parameters: none.
+Good when: caches decide and nobody minds who waits: among those that wait, what is cached goes first however long the
+others have waited. Needs an engine that orders its queue so.
 """
 
 from __future__ import annotations

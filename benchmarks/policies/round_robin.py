@@ -4,6 +4,7 @@
 Rule: turn i goes to node i modulo the number of nodes, whatever is cached where.
 Source: ``dynamo.frontend --router-mode round-robin``, and what plain load balancers before vLLM do.
 Parameters: none.
+Good when: requests have nothing in common, or there is one node.
 """
 
 from __future__ import annotations

@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """TAO: the live router's own core, driven by simulated events.
 
-Rule, source and parameters: ``docs``' pages on the algorithm, ``tao_dynamo.core``; the ablations below change one
-thing each. Solves run in process and are charged :data:`SOLVE_S` of virtual time, so that a run follows from its
-seed alone.
+Rule: a session holds room on a node from its first turn on. Above a pause mark, sessions in a tool call give theirs up,
+least valuable first. Room is given up to an admission mark to those of the waiting sessions, and on those nodes, that
+make (KV-cache credit, readiness, footprint) lexicographically greatest; an exact solver finds them. Long waits go
+first, within a share of the room.
+Source: ``tao_dynamo.core``, the very code of the live router; its constants are in ``tao_dynamo.core.policy``.
+Parameters: admission mark 0.85, pause mark 0.95, target 0.80, half-life of credit 10 s, horizon 1 s, waiting bound 60 s
+with a share of 10 % of the room. A solve takes 5 ms of virtual time, so that a run follows from its seed alone.
+Variants: ``tao-paper`` is the paper's own policy with nothing of ours; each other ``tao-*`` changes one thing, see
+``ABLATIONS``.
+Good when: there are more sessions than room and a lost cache costs something. While everything fits it does what a
+balanced KV router does.
 """
 
 from __future__ import annotations
@@ -34,7 +42,8 @@ SOLVE_S = 0.005
 HASH_BLOCK = 64
 """Tokens a block of the made-up hashes: the core samples every fourth one."""
 
-_FOR_EVER = 1e12
+FOR_EVER = 1e12
+"""Seconds: a bound or half-life of this is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +63,14 @@ ABLATIONS: dict[str, Variant] = {
     "tao": Variant(),
     "tao-paper": Variant(PAPER),
     "tao-no-credit": Variant(credit=False),
-    "tao-no-decay": _variant(credit_half_life_s=_FOR_EVER),
+    "tao-no-decay": _variant(credit_half_life_s=FOR_EVER),
     "tao-no-readiness": Variant(readiness=False),
     "tao-smallest-pause": _variant(pause_order="smallest-first"),
     "tao-oldest-first": _variant(pause_order="oldest-first"),
     "tao-bfd": _variant(solver="bfd"),
     "tao-short-first": _variant(solver="short-first"),
     "tao-no-shared": _variant(shared_prefixes=False),
-    "tao-no-bound": _variant(waiting_bound_s=_FOR_EVER),
+    "tao-no-bound": _variant(waiting_bound_s=FOR_EVER),
     "tao-no-balance": _variant(balance=False),
     "tao-one-mark": _variant(admission_mark=DEFAULT.pause_mark),
     "tao-no-long-tool": _variant(long_tool_factor=1.0),

@@ -10,6 +10,8 @@ Source: ``dynamo.thunderagent_router`` of ai-dynamo 1.6.1 (``router.py``, ``prog
 Parameters: pause 0.95, target 0.80, hysteresis 0.10, tick 5 s, 100 tokens a program beside its context.
 Not modelled: its priority jumps (soft demotion, resume boost), which reach the engine's queue only under priority
 scheduling.
+Good when: there are far more sessions than room and rebuilding a cache is dear. It pauses and resumes only at its
+ticks and by size, so a big session may wait until it is forced through.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ the host tier, where there is one), but only while the node is under pressure.
 Source: Bian et al., "TokenCake: A KV-Cache-centric Serving Framework for LLM-based Multi-Agent Applications".
 Parameters: pressure from 0.8 of the room; host link 200,000 tokens/s each way; 5 s for an unknown tool. Not
 modelled: its reservation for critical agents, which recorded sessions do not have.
+Good when: there is a host tier that is quick to load from, and tools of one kind last about as long each time.
 """
 
 from __future__ import annotations

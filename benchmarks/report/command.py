@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tao-bench report``: tables and plots of docs/results out of its data folder.
+"""``tao-bench report``: tables and plots of docs/results out of its data folder, and the policies' pages.
 
 Rewrites the blocks of every page there and every plot. Takes seconds; ``make grid`` and the commands that the pages
 name make the data.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import options
-from benchmarks.report import plots, tables
+from benchmarks.report import plots, policy_pages, tables
 from benchmarks.report.data import Data
 from benchmarks.report.pages import fill
 from tao_dynamo.errors import ConfigError
@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tao-bench report", description=__doc__, formatter_class=options.Help)
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of the pages")
     parser.add_argument("--data", type=Path, default=None, help="folder of the data (default: data in --out)")
+    parser.add_argument("--policies", type=Path, default=Path("docs/policies"), help="folder of the policies' pages")
     args = parser.parse_args(argv)
     if not args.out.is_dir():
         raise ConfigError("--out", str(args.out), "a folder that exists")
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         made = fill(page, blocks(data))
         if made != page:
             path.write_text(made, encoding="utf-8")
+        print(path)
+    for path in policy_pages.write(args.policies):
         print(path)
     return 0
 

@@ -30,7 +30,7 @@ def fill(page: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     return _BLOCK.sub(made, page)
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, its first column to the left and the others to the right."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+def table(header: list[str], rows: list[list[str]], *, words: bool = False) -> str:
+    """A Markdown table, its first column to the left and the others to the right, or to the left as well if words."""
+    lines = [header, ["---", *["---" if words else "---:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

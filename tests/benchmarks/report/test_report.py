@@ -94,7 +94,7 @@ def test_a_folder_becomes_pages_and_plots(folder: Path, capsys: pytest.CaptureFi
     names = list(blocks(Data(folder / "data")))
     marks = "".join(f"<!-- begin {name} -->\nold\n<!-- end -->\n" for name in names)
     (folder / "README.md").write_text(f"# By hand\n\n{marks}")
-    assert cli.main(["report", "--out", str(folder)]) == 0
+    assert cli.main(["report", "--out", str(folder), "--policies", str(folder / "policies")]) == 0
     page = (folder / "README.md").read_text()
     assert page.startswith("# By hand\n")
     assert "old" not in page
@@ -104,7 +104,7 @@ def test_a_folder_becomes_pages_and_plots(folder: Path, capsys: pytest.CaptureFi
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
         assert str(folder / name) in capsys.readouterr().out or name != "qwen3-32b.png"
     before = (folder / "qwen3-32b.png").read_bytes()
-    assert cli.main(["report", "--out", str(folder)]) == 0
+    assert cli.main(["report", "--out", str(folder), "--policies", str(folder / "policies")]) == 0
     assert (folder / "README.md").read_text() == page
     assert (folder / "qwen3-32b.png").read_bytes() == before
 
