@@ -51,6 +51,9 @@ _THUNDERAGENT_TIMES = {
 }
 """Its defaults in ai-dynamo 1.6.1."""
 
+LIVE_ABLATIONS = {name: variant for name, variant in ABLATIONS.items() if not (variant.oracle or variant.demote)}
+"""No router knows the future, and no stock engine can be told what to evict."""
+
 DEFAULT_ARMS = ("tao", *_BASELINES)
 
 
@@ -62,9 +65,9 @@ def named(name: str) -> Arm:
     """
     if name in _BASELINES:
         return _BASELINES[name]
-    if name in ABLATIONS:
+    if name in LIVE_ABLATIONS:
         return _tao(name, ABLATIONS[name])
-    raise ConfigError("--policy", name, f"one of {', '.join((*ABLATIONS, *_BASELINES))}")
+    raise ConfigError("--policy", name, f"one of {', '.join((*LIVE_ABLATIONS, *_BASELINES))}")
 
 
 def at_speed(arm: Arm, speed: float, refill_s: float) -> Arm:

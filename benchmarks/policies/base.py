@@ -81,6 +81,9 @@ class Site(Protocol):
     def load(self, node: int) -> int:
         """Requests sent to the node and not yet ended."""
 
+    def tool(self, session: str) -> tuple[float, float] | None:
+        """When the session's tool began and when it will return; None while none runs. For oracles only."""
+
 
 class Router(Protocol):
     """A policy. Every method gets the time in seconds and returns what is to be done."""

@@ -21,7 +21,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from benchmarks.policies.base import Action, Plain, Refuse, Request, Send, Site, Wake
+from benchmarks.policies.base import Action, Demote, Plain, Refuse, Request, Send, Site, Wake
+from benchmarks.policies.tao_signals import Blind, Credit, Oracle
 from kv_events.types import NodeId
 from solver import solve
 from tao_dynamo.core import decisions
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from benchmarks.metrics import Figures
     from solver.problem import Plan, Problem
+    from tao_dynamo.core.seams import ReadinessSource
 
 SOLVE_S = 0.005
 """What a solve takes in virtual time: the median of the live planner's, its process hop included."""
@@ -48,11 +50,17 @@ FOR_EVER = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """TAO with one thing changed."""
+    """TAO with one thing changed.
+
+    ``oracle`` knows when every tool returns. ``demote`` tells the engine to evict paused and ended sessions first,
+    for which stock engines have no call.
+    """
 
     policy: Policy = DEFAULT
     credit: bool = True
     readiness: bool = True
+    oracle: bool = False
+    demote: bool = False
 
 
 def _variant(**changes: object) -> Variant:
@@ -74,6 +82,8 @@ ABLATIONS: dict[str, Variant] = {
     "tao-no-balance": _variant(balance=False),
     "tao-one-mark": _variant(admission_mark=DEFAULT.pause_mark),
     "tao-no-long-tool": _variant(long_tool_factor=1.0),
+    "tao-oracle-tools": Variant(oracle=True),
+    "tao-demote": Variant(demote=True),
 }
 
 
@@ -88,7 +98,11 @@ class Tao(Plain):
         self._ids = [NodeId(i + 1, 0) for i in self.nodes]
         self._credit = Credit(policy.credit_half_life_s, on=variant.credit)
         self._predictor = Predictor(policy.predictor, horizon_s=policy.horizon_s, refresh_s=policy.refresh_s)
-        readiness = self._predictor if variant.readiness else Blind()
+        self._demote = variant.demote
+        self._homes: dict[str, int] = {}
+        readiness: ReadinessSource = self._predictor if variant.readiness else Blind()
+        if variant.oracle:
+            readiness = Oracle(site, policy.horizon_s)
         self._core = Scheduler(policy, credit=self._credit, readiness=readiness, seed=seed)
         for node in self._ids:
             self._core.node_joined(
@@ -152,7 +166,9 @@ class Tao(Plain):
 
     def session_ended(self, session: str, t: float) -> list[Action]:
         """Tell the core, where the last turn has not done so."""
-        return self._carry_out(self._core.session_ended(session, t), t)
+        home = self._homes.pop(session, None)
+        gone: list[Action] = [Demote(session, home)] if self._demote and home is not None else []
+        return gone + self._carry_out(self._core.session_ended(session, t), t)
 
     def cache_changed(self, node: int, changes: Mapping[str, int], t: float) -> list[Action]:
         """Keep the credit's evidence."""
@@ -185,7 +201,10 @@ class Tao(Plain):
         out: list[Action] = []
         for decision in wanted:
             if isinstance(decision, decisions.Admit):
-                out.append(Send(decision.request_id, decision.node.worker_id - 1))
+                node = decision.node.worker_id - 1
+                out.append(Send(decision.request_id, node))
+                if decision.session_id is not None:
+                    self._homes[decision.session_id] = node
             elif isinstance(decision, decisions.Refuse):
                 self._told.pop(decision.request_id, None)
                 out.append(Refuse(decision.request_id, decision.text))
@@ -193,6 +212,8 @@ class Tao(Plain):
                 out.append(Wake(decision.at))
             elif isinstance(decision, decisions.Pause):
                 self._pauses += 1
+                if self._demote:
+                    out.append(Demote(decision.session_id, decision.node.worker_id - 1))
             elif isinstance(decision, decisions.Restart):
                 self._paused_s.append(decision.paused_s)
             else:
@@ -213,95 +234,6 @@ class Tao(Plain):
     def make_plan(self, problem: Problem) -> Plan:
         """Solve a snapshot."""
         return solve(problem, method=self._policy.solver, budget_ms=self._policy.solve_budget_ms)
-
-
-class Credit:
-    """KV-cache credit from the simulated events: the formula of ``kv_events.credit`` on session prefixes.
-
-    Args:
-        half_life_s: of the decay, in seconds.
-        on: False is the ablation without credit.
-    """
-
-    def __init__(self, half_life_s: float, *, on: bool) -> None:
-        self._half_life = half_life_s
-        self._on = on
-        self._here: dict[str, dict[NodeId, int]] = {}
-        self._seen: dict[str, dict[NodeId, float]] = {}
-        self._shared: dict[str, tuple[str, int]] = {}
-
-    def shared_by(self, session_id: str, key: str, tokens: int) -> None:
-        """The session's prompts begin with this shared one."""
-        self._shared[session_id] = (key, tokens)
-
-    def changed(self, node: NodeId, changes: Mapping[str, int], t: float) -> None:
-        """KV events: what is resident of sessions and shared prompts on a node."""
-        for key, tokens in changes.items():
-            before = self._here.setdefault(key, {})
-            if tokens >= before.get(node, 0) and tokens:
-                self._seen.setdefault(key, {})[node] = t
-            if tokens:
-                before[node] = tokens
-            else:
-                before.pop(node, None)
-
-    def resident(self, session_id: str) -> dict[NodeId, int]:
-        """Tokens of the session's context on each node, its shared prompt included."""
-        if not self._on:
-            return {}
-        key, length = self._shared.get(session_id, ("", 0))
-        own = self._here.get(session_id, {})
-        found: dict[NodeId, int] = {}
-        for node, tokens in self._here.get(key, {}).items():
-            found[node] = length + own.get(node, 0) if tokens >= length else tokens
-        if not length:
-            found.update(own)
-        return found
-
-    def credits(self, session_id: str, t: float) -> dict[NodeId, int]:
-        """Decayed credit in tokens."""
-        seen = self._seen.get(session_id, {})
-        out: dict[NodeId, int] = {}
-        for node, tokens in self.resident(session_id).items():
-            since = seen.get(node)
-            if since is not None:
-                out[node] = int(tokens * 2.0 ** (-(t - since) / self._half_life))
-        return out
-
-    def ran_on(self, session_id: str, node: NodeId, tokens: int, t: float) -> None:
-        """A turn that ran confirms what the events say."""
-        self._seen.setdefault(session_id, {})[node] = t
-
-    def forget(self, session_id: str) -> None:
-        """The session is gone."""
-        for table in (self._here, self._seen, self._shared):
-            table.pop(session_id, None)
-
-    def forget_node(self, node: NodeId) -> None:
-        """The node is gone."""
-        for per_node in self._here.values():
-            per_node.pop(node, None)
-
-
-class Blind:
-    """Readiness for the ablation without it: no tool is ever known to run, every session counts as ready."""
-
-    def running(self, session_id: str) -> bool:
-        """No."""
-        return False
-
-    def ready(self, session_id: str, t: float) -> bool:
-        """Yes."""
-        return True
-
-    def remaining(self, session_id: str, t: float) -> None:
-        """Unknown."""
-
-    def next_change(self, session_id: str, t: float) -> None:
-        """Never."""
-
-    def forget(self, session_id: str) -> None:
-        """Nothing was known."""
 
 
 def _hashes(request: Request) -> tuple[int, ...]:

@@ -91,6 +91,8 @@ def _changes(variant: Variant) -> str:
     ]
     changed += [] if variant.credit else ["no credit"]
     changed += [] if variant.readiness else ["nothing is known of tools: every session counts as ready"]
+    changed += ["the exact return time of every tool is known"] if variant.oracle else []
+    changed += ["the engine is told to evict paused and ended sessions first"] if variant.demote else []
     return "; ".join(changed)
 
 

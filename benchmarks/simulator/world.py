@@ -88,6 +88,7 @@ class World:
         self._views: dict[str, dict[int, int]] = {}
         self._loads = [0] * setup.nodes
         self._calls = itertools.count()
+        self._tools: dict[str, tuple[float, float]] = {}
         self._woken: set[float] = set()
         self._router = make_router(self, seed)
         self.nodes = [Node(i, setup, self.calendar, self, self._router.queue_order) for i in range(setup.nodes)]
@@ -135,6 +136,10 @@ class World:
     def load(self, node: int) -> int:
         """See :class:`Site`."""
         return self._loads[node]
+
+    def tool(self, session: str) -> tuple[float, float] | None:
+        """See :class:`Site`."""
+        return self._tools.get(session)
 
     # --- agents ---------------------------------------------------------------------------------------
 
@@ -203,10 +208,12 @@ class World:
         tool = turn.tool
         call = f"c{next(self._calls)}"
         programs = [name for name in tool.programs if name not in ("cd", "echo")]
+        self._tools[live.name] = (now, now + tool.duration_s)
         self._act(self._router.tool_started(live.name, call, "+".join(programs[:3]) or tool.name, now))
 
         def returned() -> None:
             then = self.calendar.now
+            del self._tools[live.name]
             self._act(self._router.tool_ended(live.name, call, tool.duration_s, then))
             self.calendar.at(then + pause, lambda: self._ask(live))
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import arms, cli
-from benchmarks.policies.tao import ABLATIONS
 from tao_dynamo.core.policy import DEFAULT
 from tao_dynamo.errors import ConfigError
 from tao_dynamo.shell.options import policy_options
@@ -30,11 +29,12 @@ def test_an_ablation_changes_one_thing_by_the_routers_own_flags() -> None:
     assert not arms.named("tao-no-readiness").tool_events
     # The router that pauses sessions answers a marked turn without asking a worker.
     assert arms.named("thunderagent").closing == "request"
-    with pytest.raises(ConfigError, match="--policy"):
-        arms.named("cache-aware")
+    for name in ("cache-aware", "tao-oracle-tools", "tao-demote"):
+        with pytest.raises(ConfigError, match="--policy"):
+            arms.named(name)
 
 
-@pytest.mark.parametrize("name", list(ABLATIONS))
+@pytest.mark.parametrize("name", list(arms.LIVE_ABLATIONS))
 def test_the_router_reads_every_flag_of_every_ablation(name: str) -> None:
     known = {option.flag: option for option in policy_options()}
     for key, value in arms.named(name).router.items():

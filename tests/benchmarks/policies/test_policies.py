@@ -12,6 +12,7 @@ from benchmarks.policies.continuum import Continuum
 from benchmarks.policies.dynamo_kv import DynamoKv
 from benchmarks.policies.longest_prefix import LongestPrefix
 from benchmarks.policies.tao import Credit
+from benchmarks.policies.tao_signals import Oracle
 from benchmarks.policies.thunderagent import ThunderAgent
 from benchmarks.simulator.cache import Chain
 from benchmarks.simulator.setups import mocker
@@ -37,6 +38,22 @@ class Given:
 
     def load(self, node: int) -> int:
         return self._loads[node]
+
+    def tool(self, session: str) -> tuple[float, float] | None:
+        return {"a": (10.0, 14.0)}.get(session)
+
+
+def test_the_oracle_knows_when_tools_return() -> None:
+    oracle = Oracle(Given(), horizon_s=1.0)
+    assert (oracle.running("a"), oracle.running("b")) == (True, False)
+    assert [oracle.ready("a", t) for t in (12.0, 13.0)] == [False, True]
+    assert oracle.ready("b", 12.0)
+    assert oracle.next_change("a", 12.0) == 13.0
+    assert oracle.next_change("a", 13.5) is oracle.next_change("b", 12.0) is None
+    left = oracle.remaining("a", 12.0)
+    assert left is not None
+    assert (left.seconds, left.elapsed_s) == (2.0, 2.0)
+    assert oracle.remaining("b", 12.0) is None
 
 
 def request(name: str = "s", prompt: int = 1600, number: int = 0) -> Request:
