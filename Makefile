@@ -6,6 +6,10 @@
 #   make format   rewrite the source in the house style
 #   make serve    start the graph and keep it running (ARGS='--workers 4' for options)
 #   make vllm     a second environment, .venv-vllm, with a vLLM that runs on CPU cores
+#   make docs     the pages in docs/ as a site in site/, links checked
+#   make wheel    the package, in dist/
+#   make audit    the pinned dependencies against known vulnerabilities (needs the network)
+#   make promtool Prometheus' checker into .tools/, from Debian's package, where there is none
 #   make clean    remove what was built, environments included
 
 SHELL := /bin/sh
@@ -23,7 +27,7 @@ ARGS ?=
 # constraints.txt holds what was tested on 3.11; other versions of Python take what fits them.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
-.PHONY: setup demo test lint format serve vllm vllm-model constraints clean
+.PHONY: setup demo test lint format serve vllm vllm-model docs wheel audit promtool constraints clean
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -75,10 +79,21 @@ vllm-model: $(VLLM_STAMP)
 constraints: $(STAMP)
 	$(BIN)/python -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9_.-]+==[^ ]+$$' > constraints.txt
 
+docs: $(STAMP)
+	$(BIN)/python docs/tuning_page.py
+	$(BIN)/mkdocs build -q
+
+wheel: $(STAMP)
+	$(BIN)/python -m pip wheel -q --no-deps --wheel-dir dist .
+
+audit:
+	@test -x .tools/audit/bin/pip-audit || { $(PYTHON) -m venv .tools/audit && .tools/audit/bin/pip install -q pip-audit; }
+	.tools/audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip
+
 promtool:
 	@command -v promtool >/dev/null || test -x .tools/promtool || { mkdir -p .tools && cd .tools && \
 	  apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool . && rm -rf usr etc lib var *.deb; }
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .run .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) .tools site build dist *.egg-info .run .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
