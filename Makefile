@@ -10,6 +10,8 @@
 #   make wheel    the package, in dist/
 #   make audit    the pinned dependencies against known vulnerabilities (needs the network)
 #   make promtool Prometheus' checker into .tools/, from Debian's package, where there is none
+#   make report   the tables and plots of docs/results, out of its data files; seconds
+#   make grid     those data files anew from recorded sessions, an hour or two (TRACES=folder); goes on where it stopped
 #   make clean    remove what was built, environments included
 
 SHELL := /bin/sh
@@ -27,7 +29,7 @@ ARGS ?=
 # constraints.txt holds what was tested on 3.11; other versions of Python take what fits them.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
-.PHONY: setup demo test lint format serve vllm vllm-model docs wheel audit promtool constraints clean
+.PHONY: setup demo test lint format serve vllm vllm-model docs report grid wheel audit promtool constraints clean
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -93,6 +95,14 @@ audit:
 promtool:
 	@command -v promtool >/dev/null || test -x .tools/promtool || { mkdir -p .tools && cd .tools && \
 	  apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool . && rm -rf usr etc lib var *.deb; }
+
+report: $(STAMP)
+	$(BIN)/tao-bench report $(ARGS)
+
+grid: $(STAMP)
+	@test -n "$(TRACES)" || { echo "make: TRACES=folder of recorded sessions, in the format of benchmarks/README.md" >&2; exit 1; }
+	for setup in qwen3-32b deepseek-v4-flash glm-4.7; do $(BIN)/tao-bench grid --traces '$(TRACES)' --setups $$setup \
+	  --out docs/results/data/grid-$$setup.jsonl $(ARGS) || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) .tools site build dist *.egg-info .run .pytest_cache .mypy_cache .ruff_cache .hypothesis
