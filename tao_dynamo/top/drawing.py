@@ -111,8 +111,10 @@ def head(wide: Mapping[str, int], sort: str | None, down: bool) -> Text:
     for column in columns.COLUMNS:
         if column.key not in wide:
             continue
-        title = column.title + ((" ▼" if down else " ▲") if column.key == sort else "")
-        text.append(columns.fit(title, wide[column.key], right=column.right), "reverse" if column.key == sort else DIM)
+        width, title = wide[column.key], column.title
+        if column.key == sort and len(title) + 2 <= width:
+            title += " ▼" if down else " ▲"
+        text.append(columns.fit(title, width, right=column.right), "reverse" if column.key == sort else DIM)
         text.append(" ")
     text.right_crop(1)
     return text
