@@ -261,7 +261,7 @@ def _console() -> Console:
     try:
         from rich.console import Console
     except ImportError as error:
-        raise UsageError("top", "no package rich", "pip install rich (or --json)") from error
+        raise UsageError("top", "no package rich", "pip install 'tao-dynamo[top]', or --json") from error
     console = Console()
     # What is no terminal has no width: nothing is to be cut there.
     return console if console.is_terminal else Console(width=200)
