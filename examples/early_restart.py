@@ -30,6 +30,8 @@ from urllib.parse import urlsplit
 
 from launch.health import post_json
 from launch.stack import Stack
+from tool_hooks import Publisher, ToolCall
+from tool_hooks.nats_wire import NatsOptions
 
 BLOCK = 16
 ROOM_BLOCKS = 256
@@ -129,15 +131,19 @@ class Agent:
 
 
 def follow_bus(stack: Stack, timeline: Timeline) -> subprocess.Popen[bytes]:
-    """`tao-events tail`: what goes over the bus about the watched session."""
+    """`tao-events tail`: what goes over the bus about the watched session. Comes back when it hears."""
     command = [sys.executable, "-m", "kv_events.cli", "tail", "--json", "--nats", stack.nats_url]
     command += ["--topic", "agent-tool-events", "--session", WATCHED]
     tail = subprocess.Popen(command, stdout=subprocess.PIPE)
+    hears = threading.Event()
 
     def read() -> None:
         tenths = -1
         for line in tail.stdout or ():
+            hears.set()
             event = json.loads(line)
+            if event["tool_class"] == "hello":
+                continue
             fraction = event.get("fraction")
             if fraction is not None:
                 if int(10 * fraction) == tenths:
@@ -151,6 +157,10 @@ def follow_bus(stack: Stack, timeline: Timeline) -> subprocess.Popen[bytes]:
             timeline.add("bus", f"{event['kind']}{rest}", **event)
 
     threading.Thread(target=read, daemon=True).start()
+    publisher = Publisher(options=NatsOptions(servers=(stack.nats_url,)), namespace=stack.namespace)
+    while not hears.wait(0.1) and tail.poll() is None:
+        ToolCall("hello", session_id=WATCHED, publisher=publisher).progress()
+    publisher.close()
     return tail
 
 
@@ -179,7 +189,6 @@ def play(stack: Stack, watch: str) -> tuple[list[Moment], dict[str, Any]]:
     """Run the agents; returns the timeline and TAO's status afterwards."""
     timeline, over = Timeline(), threading.Event()
     tail = follow_bus(stack, timeline)
-    time.sleep(1.0)  # the tail has to be there before the first event
     timeline.began = time.monotonic()
     training = f"{shlex.quote(sys.executable)} -c {shlex.quote(TRAINING)}"
     trainer = Agent(stack, WATCHED, 1200, timeline)

@@ -1,33 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mini-swe-agent with a scripted model and real shell commands; its tools are told to the bus.
+"""mini-swe-agent through TAO: its model requests name the session, and so do its tool events.
 
 pip install mini-swe-agent tao-dynamo
-NATS_SERVER=nats://127.0.0.1:4222 python examples/mini_swe_agent_hooks.py
+dynamo serve examples/scripted/graph.py:Frontend            # shows the addresses for the next line
+OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=none NATS_SERVER=nats://127.0.0.1:4222 DYN_NAMESPACE=tao \
+    python examples/mini_swe_agent_hooks.py
 """
 
 from __future__ import annotations
 
+import litellm
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.environments import get_environment
-from minisweagent.models.test_models import DeterministicModel, make_output
+from minisweagent.models.litellm_model import LitellmModel
 
-BAR = "for n in 20 40 60 80 100; do printf 'step [%3d%%]\\n' $n; sleep 0.2; done"
-COMMANDS = [
-    "ls / | head -3",
-    "sleep 0.3 && echo slept",
-    BAR,
-    "false",
-    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo ok",
-]
+SESSION = "mini-1"
+TASK = r"""Look around. The scripted model takes these steps:
+step bash command: ls / | head -3
+step bash command: sleep 0.3 && echo slept
+step bash command: for n in 20 40 60 80 100; do printf 'step [%3d%%]\n' $n; sleep 0.2; done
+step bash command: false
+step bash command: echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo ok
+"""
 
 
 def main() -> None:
-    """Run the script to its end."""
-    model = DeterministicModel(outputs=[make_output(f"I run: {line}", [{"command": line}]) for line in COMMANDS])
+    """Run the task to its end."""
+    litellm.suppress_debug_info = True  # else it prints a line for a model that it has no price of
+    model = LitellmModel(
+        model_name="openai/tao-tiny",
+        cost_tracking="ignore_errors",
+        model_kwargs={"extra_headers": {"x-dynamo-session-id": SESSION}},
+    )
     environment = get_environment(
         {
             "environment_class": "tool_hooks.harness.mini_swe_agent.TaoEnvironment",
-            "session_id": "mini-1",
+            "session_id": SESSION,
             "watch": True,
             "timeout": 20,
         }
@@ -35,7 +43,7 @@ def main() -> None:
     agent = DefaultAgent(
         model, environment, system_template="You are an agent.", instance_template="{{task}}", cost_limit=0.0
     )
-    print(agent.run("Look around."))
+    print(agent.run(TASK), f"after {agent.n_calls} model calls")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAI Agents SDK with a scripted model; its tools are told to the bus by run hooks.
+"""An agent of the OpenAI Agents SDK through TAO: its model requests name the session, run hooks tell of its tools.
 
 pip install openai-agents tao-dynamo
-NATS_SERVER=nats://127.0.0.1:4222 python examples/openai_agents_hooks.py
+dynamo serve examples/scripted/graph.py:Frontend            # shows the addresses for the next line
+OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=none NATS_SERVER=nats://127.0.0.1:4222 DYN_NAMESPACE=tao \
+    python examples/openai_agents_hooks.py
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from openai import AsyncOpenAI
 
 from tool_hooks.harness.openai_agents import TaoRunHooks
+
+SESSION = "agents-1"
+TASK = """Look around. The scripted model takes these steps:
+step shell command: sleep 0.3; echo one
+step shell command: echo two
+"""
 
 
 @function_tool
@@ -24,38 +30,13 @@ async def shell(command: str) -> str:
     return (await process.communicate())[0].decode()
 
 
-class ScriptedModel(Model):
-    """First asks for two tools at once, then says that it is done."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-
-    async def get_response(self, *_args: Any, **_kwargs: Any) -> ModelResponse:
-        """Answer one turn."""
-        self.turns += 1
-        if self.turns == 1:
-            lines = ('{"command": "sleep 0.3; echo one"}', '{"command": "echo two"}')
-            calls = [
-                ResponseFunctionToolCall(arguments=line, call_id=f"call-{n}", name="shell", type="function_call")
-                for n, line in enumerate(lines)
-            ]
-            return ModelResponse(output=list(calls), usage=Usage(), response_id=None)
-        text = ResponseOutputText(annotations=[], text="done", type="output_text")
-        message = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
-        return ModelResponse(output=[message], usage=Usage(), response_id=None)
-
-    async def stream_response(self, *_args: Any, **_kwargs: Any) -> AsyncIterator[Any]:
-        """Stream one turn: not used here."""
-        for item in (await self.get_response()).output:
-            yield item
-
-
 async def main() -> None:
     """Run the agent to its end."""
     set_tracing_disabled(True)
-    agent = Agent(name="worker", tools=[shell], model=ScriptedModel())
-    result = await Runner.run(agent, "Go.", hooks=TaoRunHooks(session_id="agents-1"))
-    print(result.final_output)
+    client = AsyncOpenAI(default_headers={"x-dynamo-session-id": SESSION})
+    agent = Agent(name="worker", tools=[shell], model=OpenAIChatCompletionsModel("tao-tiny", client))
+    result = await Runner.run(agent, TASK, hooks=TaoRunHooks(session_id=SESSION))
+    print(result.final_output, f"after {len(result.raw_responses)} model calls")
 
 
 if __name__ == "__main__":
