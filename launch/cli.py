@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tao_dynamo import __version__
@@ -37,14 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words else "--help"
-    if verb == "serve":
-        from launch import serve
-
-        return serve.main(words[1:])
-    if verb == "manifests":
-        from launch.kubernetes import manifests
-
-        return manifests.main(words[1:])
+    if verb in ("serve", "manifests"):
+        try:
+            return _ours(verb)(words[1:])
+        except ModuleNotFoundError as error:
+            sys.stderr.write(f"dynamo {verb}: needs the package {error.name}; pip install 'tao-dynamo[dynamo]'\n")
+            return 2
     if verb in ("--help", "-h"):
         sys.stdout.write(_HELP)
         return 0
@@ -61,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         "and there is no other `dynamo` on the PATH\n"
     )
     return 2
+
+
+def _ours(verb: str) -> Callable[[Sequence[str]], int]:
+    if verb == "serve":
+        from launch import serve
+
+        return serve.main
+    from launch.kubernetes import manifests
+
+    return manifests.main
 
 
 def other_dynamo(ours: Path, environment: Mapping[str, str]) -> Path | None:

@@ -16,10 +16,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("DYN_LOG", "info,dynamo_runtime::pipeline::network=warn")
     try:
         from tao_dynamo.shell.config import PROG, main_config
+
+        config = main_config(argv)
     except ModuleNotFoundError as error:
         print(f"tao-router: needs the package {error.name}; pip install 'tao-dynamo[dynamo]'", file=sys.stderr)
         return 2
-    config = main_config(argv)
     import uvloop
 
     from tao_dynamo.shell import logs, service
