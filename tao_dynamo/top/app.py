@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from rich.console import Group
@@ -81,6 +82,7 @@ class Top(App[None]):
         self._down = columns.COLUMNS[columns.KEYS.index(sort)].down if sort else False
         self._query = ""
         self._frozen = False
+        self._looking = False
         self._open: str | None = None
         self._told: Mapping[str, Any] | None = None
         self._shot: Snapshot | None = None
@@ -109,8 +111,9 @@ class Top(App[None]):
     # --- looking
 
     def _look(self) -> None:
-        if not self._frozen:
-            self.run_worker(self._fetch(), group="look", exclusive=True)
+        if not self._frozen and not self._looking:
+            self._looking = True
+            self.run_worker(self._fetch, group="look")
 
     async def _fetch(self) -> None:
         try:
@@ -120,6 +123,8 @@ class Top(App[None]):
                 self._told = await asyncio.to_thread(self._source.explain, self._open)
         except TaoError as error:
             self._trouble = str(error)
+        finally:
+            self._looking = False
         self._draw()
 
     # --- drawing
@@ -224,7 +229,7 @@ class Top(App[None]):
             self._draw()
 
         if self._open is not None:
-            self.run_worker(fetch(self._open), group="explain", exclusive=True)
+            self.run_worker(partial(fetch, self._open), group="explain", exclusive=True)
 
     def action_search(self) -> None:
         """Open the search."""
