@@ -12,6 +12,7 @@
 #   make promtool Prometheus' checker into .tools/, from Debian's package, where there is none
 #   make report   the tables and plots of docs/results, out of its data files; seconds
 #   make grid     those data files anew from recorded sessions, an hour or two (TRACES=folder); goes on where it stopped
+#   make browser  Chromium, for the tests of the page (needs root and apt; says what to do where it cannot be had)
 #   make clean    remove what was built, environments included
 
 SHELL := /bin/sh
@@ -29,7 +30,7 @@ ARGS ?=
 # constraints.txt holds what was tested on 3.11; other versions of Python take what fits them.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
-.PHONY: setup demo test lint format serve vllm vllm-model docs report grid wheel audit promtool constraints clean
+.PHONY: setup demo test lint format serve browser vllm vllm-model docs report grid wheel audit promtool constraints clean
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -65,6 +66,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+browser:
+	@sh launch/browser.sh
 
 vllm: $(VLLM_STAMP) vllm-model
 
