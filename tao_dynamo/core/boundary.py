@@ -5,19 +5,22 @@ from __future__ import annotations
 
 from tao_dynamo.core import admission, pausing
 from tao_dynamo.core.decisions import Decision
-from tao_dynamo.core.session import Session
+from tao_dynamo.core.session import Session, SessionState
 from tao_dynamo.core.state import State
 
 
 def settle_down(state: State, session: Session, t: float) -> list[Decision]:
     """A turn of the session is over: decide what state it is in now."""
     if session.turns:
-        if session.node is not None and session.pending:
-            return admission.grow(state, session, t)
-        if session.node is not None:
-            state.hold(session, session.node)
-        elif not session.running:
+        if session.node is None and session.pending:
             state.to_pool(session, t)
+        elif session.node is None:  # what is left of it runs on a node that is gone
+            state.leave_pool(session)
+            session.enter(SessionState.RUNNING, t)
+        elif session.pending:
+            return admission.grow(state, session, t)
+        else:
+            state.hold(session, session.node)
         return []
     if session.final or (session.node is None and session.footprint == 0):
         state.close(session, t)
@@ -40,6 +43,20 @@ def settle_down(state: State, session: Session, t: float) -> list[Decision]:
     state.watch_readiness(session, t)
     state.watch_long_tool(session, t)
     return pausing.relieve(state, room.node, t)
+
+
+def weigh(state: State, session: Session, t: float) -> list[Decision]:
+    """A tool of a session that holds room started, went on or ended: it weighs more or less than before.
+
+    What it weighs more is made room for, rather at the others' cost than at its own: its turn is about to come.
+    """
+    assert session.node is not None  # noqa: S101 - the caller checked
+    discount(state, session, t)
+    room = state.rooms[session.node]
+    out = pausing.relieve(state, room.node, t, spare=session.id)
+    if room.used > room.capacity and room.freed_by(session.id):
+        out.append(pausing.pause(state, session, t))
+    return out
 
 
 def discount(state: State, session: Session, t: float) -> None:

@@ -54,7 +54,9 @@ def refuse_hopeless(state: State, t: float) -> list[Decision]:
             del session.turns[live.turn.request_id]
             state.requests.pop(live.turn.request_id, None)
         state.leave_pool(session)
-        if session.footprint > largest or session.footprint == 0:
+        if session.turns:  # others of it still run
+            session.enter(SessionState.RUNNING, t)
+        elif session.footprint > largest or session.footprint == 0:
             state.close(session, t)
         else:
             state.to_pool(session, t)

@@ -25,12 +25,16 @@ def serve(state: State, t: float) -> list[Decision]:
     share = state.policy.overdue_share * state.rooms.total
     held = sum(state.rooms[s.node].held_by(s.id) for s in state.overdue_holders.values() if s.node)
     held += state.rooms.claimed
+    claimants = [state.sessions[session_id] for session_id in state.rooms.claimants()]
+    for session in sorted(claimants, key=lambda s: s.pressing or (t, s.index)):
+        out += _serve_one(state, session, state.cost(session), t)
     for session in state.pressing:
+        if session.claimed is not None:
+            continue
         cost = state.cost(session)
-        if session.claimed is None and held and held + cost > share:
+        if held and held + cost > share:
             break
-        if session.claimed is None:
-            held += cost
+        held += cost
         out += _serve_one(state, session, cost, t)
     return out
 

@@ -39,12 +39,12 @@ def pause(state: State, session: Session, t: float) -> Pause:
     return Pause(session.public_id, node, freed)
 
 
-def relieve(state: State, node: NodeId, t: float) -> list[Decision]:
-    """Pause sessions of a node that is above its pause mark until it is at its target."""
+def relieve(state: State, node: NodeId, t: float, *, spare: str = "") -> list[Decision]:
+    """Pause sessions of a node that is above its pause mark until it is at its target; all but ``spare``."""
     room = state.rooms[node]
     if room.used <= room.capacity * state.pause_mark:
         return []
-    return make_room(state, room, int(room.capacity * state.target_mark), t)
+    return make_room(state, room, int(room.capacity * state.target_mark), t, spare=spare)
 
 
 def make_room(state: State, room: Room, level: int, t: float, *, spare: str = "") -> list[Decision]:
@@ -54,13 +54,16 @@ def make_room(state: State, room: Room, level: int, t: float, *, spare: str = ""
     a session to leave alone.
     """
     out: list[Decision] = []
+    if room.used <= level:
+        return out
     holders = [state.sessions[h] for h in room.holders if h in state.sessions and h != spare]
     idle = [s for s in holders if s.state in (SessionState.TOOL, SessionState.IDLE)]
     idle.sort(key=lambda s: pause_key(state, s, room.node, t))
     for session in idle:
         if room.used <= level:
             return out
-        out.append(pause(state, session, t))
+        if room.freed_by(session.id):
+            out.append(pause(state, session, t))
     excess = room.used - level - sum(room.freed_by(s.id) for s in holders if s.marked)
     running = [s for s in holders if s.state is SessionState.RUNNING and not s.marked]
     running.sort(key=lambda s: pause_key(state, s, room.node, t))

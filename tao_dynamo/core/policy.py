@@ -46,6 +46,7 @@ class Policy:
     long_tool_s: float = 3.0
     prefill_tokens_per_s: float | None = None
     host_tier: HostTier = "auto"
+    host_credit: float = 1.0
 
     # Nobody starves (DESIGN §4.6)
     waiting_bound_s: float = 60.0
@@ -103,6 +104,7 @@ PAPER = replace(
     admission_mark=0.95,
     long_tool_factor=1.0,
     host_tier="off",
+    host_credit=0.0,
     overdue_share=1.0,
     shared_prefixes=False,
     balance=False,

@@ -22,7 +22,7 @@ class Room:
     """Reserved tokens of one node. Never negative: a holding is released exactly once.
 
     Args:
-        node: whose room this is.
+        node: whose room this is; ``name`` is its text, which the solver knows it by.
         capacity: KV-cache capacity in tokens.
         block_size: tokens per block.
         host_tokens: capacity of the host tier in tokens, 0 without one.
@@ -33,6 +33,7 @@ class Room:
         self, node: NodeId, capacity: int, block_size: int, host_tokens: int = 0, touched: set[NodeId] | None = None
     ) -> None:
         self.node = node
+        self.name = str(node)
         self.capacity = capacity
         self.block_size = block_size
         self.host_tokens = host_tokens

@@ -49,6 +49,11 @@ class Rooms(dict[NodeId, Room]):
         self._refresh()
         return sum(self[node].claimed for node in self._claiming)
 
+    def claimants(self) -> list[str]:
+        """Sessions for which room is kept free."""
+        self._refresh()
+        return [session_id for node in self._claiming for session_id in self[node].claims]
+
     def join(self, node: NodeId, capacity: int, block_size: int, host_tokens: int) -> None:
         """A node is there, or tells other sizes than before."""
         room = self.get(node)

@@ -198,8 +198,8 @@ class Scheduler:
         live.admitted_at = None
         live.generated = 0
         state.counters["turns_displaced"] += 1
-        if session.running:
-            return self._after(admission.grow(state, session, t) if session.node is not None else [], t)
+        if session.running and session.node is not None:
+            return self._after(admission.grow(state, session, t), t)
         state.release(session)
         state.touch(session, t)
         state.to_pool(session, t, since=live.arrived_at)
@@ -217,13 +217,14 @@ class Scheduler:
         state.heard(session, t)
         if session.turns:
             return []
+        out: list[Decision] = []
         if session.node is not None:
             session.enter(state.between_turns(session), t)
-            boundary.discount(state, session, t)
+            out += boundary.weigh(state, session, t)
         state.watch_readiness(session, t)
         state.watch_long_tool(session, t)
-        if state.refresh_returning(session, t):
-            return self._after([], t)
+        if state.refresh_returning(session, t) or out:
+            return self._after(out, t)
         return self._wake([])
 
     def session_ended(self, session_id: str, t: float) -> list[Decision]:
@@ -240,9 +241,7 @@ class Scheduler:
             state.counters["refused.session_ended"] += 1
             del session.turns[request_id]
             state.requests.pop(request_id, None)
-        if not session.turns:
-            state.close(session, t)
-        return self._after(out, t)
+        return self._after([*out, *boundary.settle_down(state, session, t)], t)
 
     # --- plans and time ---------------------------------------------------------------------------
 
@@ -274,6 +273,11 @@ class Scheduler:
     def statistics(self, t: float, *, limit: int = 200) -> views.Statistics:
         """Nodes, sessions by state, the first ``limit`` of the waiting pool in its order, counters, the last plans."""
         return views.statistics(self._state, self._solving, t, limit=limit)
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions wait with a turn."""
+        return len(self._state.waiting)
 
     def session_ids(self, limit: int) -> list[str]:
         """At most so many session ids: the waiting pool in its order, the paused, then the others, last heard first."""

@@ -85,9 +85,10 @@ class Session:
     @property
     def reserved(self) -> int:
         """Tokens of room it needs: the sum over its live turns, or its context between turns."""
-        if self.turns:
-            return max(sum(turn.reserved for turn in self.turns.values()), self.footprint)
-        return self.footprint
+        tokens = 0
+        for turn in self.turns.values():
+            tokens += turn.turn.prompt_tokens + turn.expected_output
+        return max(tokens, self.footprint)
 
     def enter(self, state: SessionState, t: float) -> None:
         """Change state and remember since when."""

@@ -101,20 +101,24 @@ class Solving:
         savings = _prefix_members(chosen) if state.policy.shared_prefixes else {}
         kept = _prefixes_to_set_aside(state, savings)
         nodes = _nodes(state, kept, chosen)
-        costs = [_added_cost(state, session, kept) for session in chosen]
+        whole = [state.cost(session) for session in chosen]
+        costs = [_added_cost(session, cost, kept) for session, cost in zip(chosen, whole, strict=True)]
         largest = max(node.capacity for node in nodes)
         if min(costs) > largest:  # before the credits, which are what a snapshot costs
             state.counters["solves_skipped"] += 1
             self._asked_at = None
             return None
         promised: Counter[tuple[str, NodeId]] = Counter()
-        candidates = tuple(self._candidate(s, cost, t, promised) for s, cost in zip(chosen, costs, strict=True))
+        candidates = tuple(
+            self._candidate(session, cost, full, t, promised)
+            for session, cost, full in zip(chosen, costs, whole, strict=True)
+        )
         quantum = state.policy.quantum or _quantum(largest, min(r.block_size for r in rooms.values()))
         snapshot = Snapshot(
             id=self._next_id,
             problem=Problem(nodes, candidates, quantum, self._seed + self._next_id, state.policy.balance),
-            signatures={s.id: Signature(s.index, s.epoch, bool(s.pending)) for s in chosen},
-            generations={str(node): room.generation for node, room in rooms.items()},
+            signatures={s.id: Signature(s.index, s.epoch, s.id in state.waiting) for s in chosen},
+            generations={room.name: room.generation for room in rooms.values()},
         )
         self._next_id += 1
         self._in_flight = snapshot
@@ -214,25 +218,26 @@ class Solving:
             waiting.sort(key=lambda s: -s.tier)
         return [*waiting, *state.returning.values()][:limit]
 
-    def _candidate(self, session: Session, cost: int, t: float, promised: Counter[tuple[str, NodeId]]) -> Candidate:
+    def _candidate(
+        self, session: Session, cost: int, whole: int, t: float, promised: Counter[tuple[str, NodeId]]
+    ) -> Candidate:
         state = self._state
         own = state.credits(session, t, promised)
         if session.parent is not None and not session.footprint:
             promised.update((session.parent, node) for node in own)
-        credit = {str(node): tokens for node, tokens in own.items()}
+        credit = {state.rooms[node].name: tokens for node, tokens in own.items()}
         return Candidate(
             session.id,
             cost,
             state.ready(session, t),
-            max(session.footprint, state.cost(session)),
+            max(session.footprint, whole),
             credit,
             session.tier,
         )
 
 
-def _added_cost(state: State, session: Session, kept: set[int]) -> int:
+def _added_cost(session: Session, cost: int, kept: set[int]) -> int:
     """What the session adds on a node, its prefix left out where that is charged to the node."""
-    cost = state.cost(session)
     if session.prefix is not None and session.prefix.key in kept:
         return max(1, cost - session.prefix.tokens)
     return cost
@@ -282,7 +287,7 @@ def _nodes(state: State, kept: set[int], chosen: list[Session]) -> tuple[Node, .
     for room in state.rooms.values():
         residual = admission.room_for(state, room, state.cost(chosen[0])) if len(chosen) == 1 else room.residual(mark)
         charged = sum(n for key, n in tokens.items() if not room.has_prefix(key))
-        nodes.append(Node(str(room.node), max(0, residual - charged)))
+        nodes.append(Node(room.name, max(0, residual - charged)))
     return tuple(nodes)
 
 

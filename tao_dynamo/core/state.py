@@ -79,6 +79,9 @@ class State:
         session.last_active = t
         session.tool_epoch += 1
         self.sessions.move_to_end(session.id)
+        if session.branch_of is not None and (base := self.sessions.get(session.branch_of)) is not None:
+            base.last_active = t
+            self.sessions.move_to_end(base.id)
         if session.parent is not None and (owner := self.sessions.get(session.parent)) is not None:
             owner.child_heard_at = t
             self.refresh_parent(owner, t)
@@ -160,7 +163,9 @@ class State:
         shared = session.prefix.tokens if session.prefix else 0
         resident = self.credit.resident(session.id) if shared else {}
         own: dict[NodeId, int] = {}
-        for node, tokens in self.credit.credits(session.id, t).items():
+        # In a host tier that holds whoever waits nothing grows old: what is there counts in full.
+        found = self.credit.resident(session.id) if self.host_tier else self.credit.credits(session.id, t)
+        for node, tokens in found.items():
             if node not in self.rooms:
                 continue
             if shared:
@@ -232,7 +237,7 @@ class State:
         if node == session.node:
             return
         owner = self.sessions.get(session.parent) if session.parent is not None else None
-        if owner is not None:
+        if owner is not None and session.id in owner.children:
             if session.node is not None:
                 left = owner.children_on.get(session.node, 0) - 1
                 if left > 0:

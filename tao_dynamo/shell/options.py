@@ -153,6 +153,7 @@ _POLICY: dict[str, tuple[str, tuple[float, float]]] = {
         "Sessions in a tool call weigh nothing, resting in host memory: where that holds them all, always, or never.",
         _TIME,
     ),
+    "host_credit": ("What a token in a node's host memory is worth beside one on its device.", (0.0, 1.0)),
     "waiting_bound_s": ("Seconds of waiting after which a session is overdue.", _TIME),
     "overdue_share": ("Share of the room that overdue sessions may hold.", (0.0, 1.0)),
     "never_fits": ("What happens to a session larger than every node: refused, or run alone.", _TIME),

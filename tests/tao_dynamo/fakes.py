@@ -21,12 +21,13 @@ PLAIN = replace(DEFAULT, long_tool_factor=1.0)
 
 @dataclass
 class FakeCredit:
-    """Credit as told by the test; nothing decays."""
+    """Credit as told by the test; nothing decays but what ``aged`` gives instead."""
 
     table: dict[str, dict[NodeId, int]] = field(default_factory=dict)
+    aged: dict[str, dict[NodeId, int]] = field(default_factory=dict)
 
     def credits(self, session_id: str, t: float) -> dict[NodeId, int]:
-        return self.table.get(session_id, {})
+        return self.aged.get(session_id) or self.table.get(session_id, {})
 
     def resident(self, session_id: str) -> dict[NodeId, int]:
         return self.table.get(session_id, {})

@@ -55,10 +55,42 @@ def test_one_that_returns_to_a_full_node_gets_the_room_of_another_that_is_betwee
     d.arrive("s2", 7000)
     d.end("s2")
     assert d.used(A) == 7100
-    d.end_tool("s1")
-    out = d.arrive("s1", 6200, request="next")
+    assert paused(d.end_tool("s1")) == ["s2"]
+    assert admitted(d.arrive("s1", 6200, request="next")) == [("next", A)]
+
+
+def test_or_its_own_is_taken_where_everybody_else_runs() -> None:
+    d = driver(100_000)
+    in_a_tool(d, "s1", 6000)
+    d.arrive("s2", 7000)
+    assert paused(d.end_tool("s1")) == ["s1"]
+    assert d.used(A) == 7100, "never more than there is"
+    assert admitted(d.arrive("s1", 6200, request="next")) == []
+    d.t += 1.0
+    d.end("s2")
+    assert admitted(d.run(d.core.session_ended("s2", d.t))) == [("next", A)]
+
+
+def test_a_session_that_weighs_nothing_is_not_paused_for_nothing() -> None:
+    d = driver(100_000)
+    in_a_tool(d, "s1", 6000)
+    d.arrive("s2", 5000)
+    d.end("s2")
+    assert paused(d.arrive("s3", 5000)) == [], "it waits, and takes no room of the idle"
+    out = d.run(d.core.node_load(A, used_tokens=6000, t=d.t))
     assert paused(out) == ["s2"]
-    assert admitted(out) == [("next", A)]
+    assert d.view("s1").node == A
+
+
+def test_what_is_in_the_tier_does_not_grow_old() -> None:
+    d = driver(100_000)
+    in_a_tool(d, "s1", 6000)
+    d.credit.aged = {"s1": {A: 3}}
+    assert d.view("s1").credits == {A: 6100}
+    other = driver(0)
+    in_a_tool(other, "s1", 6000)
+    other.credit.aged = {"s1": {A: 3}}
+    assert other.view("s1").credits == {A: 3}
 
 
 def test_too_small_a_tier_leaves_the_marks_and_becoming_too_small_brings_them_back() -> None:
