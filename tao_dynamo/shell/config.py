@@ -72,6 +72,13 @@ _SHELL_OPTIONS = (
         "127.0.0.1",
         "Address that the page binds. It only reads, but whoever reaches it sees the ids of all sessions.",
     ),
+    Option(
+        "direct-streams",
+        "direct_streams",
+        bool,
+        True,
+        "Talk to workers over Dynamo's TCP request plane without Dynamo's client, which costs less per chunk.",
+    ),
     Option("retries", "retries", int, 3, "Other nodes tried when a worker is gone before its first token.", 0, 100),
 )
 
@@ -95,6 +102,7 @@ class Config:
     ready_grace_s: float = 10.0
     log_format: LogFormat = "logfmt"
     retries: int = 3
+    direct_streams: bool = True
     page_port: int | None = 8260
     page_host: str = "127.0.0.1"
     nats_url: str = "nats://127.0.0.1:4222"

@@ -12,6 +12,7 @@ from typing import Protocol
 from dynamo.llm import exceptions as dynamo_errors
 
 from tao_dynamo.core.decisions import Refuse, RefuseReason
+from tao_dynamo.shell.wire import Fault
 
 OVERLOADED = 529
 """The status that Dynamo itself answers when its queues are full."""
@@ -48,6 +49,13 @@ class Failures(Protocol):
 
 class DynamoFailures:
     """For Dynamo 1.6's frontend; statuses were seen by raising each error."""
+
+    @staticmethod
+    def sent(fault: Fault) -> Exception:
+        """Return the exception that Dynamo's client raises for an error sent by a worker."""
+        if fault.kind == "InvalidArgument" and fault.public:
+            return dynamo_errors.InvalidArgument(fault.text)  # type: ignore[no-any-return]
+        return ValueError(f"{fault.group}: {fault.text}")
 
     def worker_gone(self, error: Exception) -> bool:
         """Whether the error says that the worker could not be reached, or is no more."""

@@ -18,6 +18,7 @@ from tao_dynamo.shell.bus import Bus
 from tao_dynamo.shell.failures import Failures
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.loop import Driver, Ticket
+from tao_dynamo.shell.outlet import Outlet, Pull
 from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
 from tao_dynamo.shell.relay import Chunk, Pace, Relay
 from tao_dynamo.shell.workers import Workers
@@ -42,10 +43,20 @@ class Context(Protocol):
         """Done when the client leaves."""
 
 
-class Forward(Protocol):
-    """Sends a request to a worker; returns its stream."""
+class Chunks(Protocol):
+    """A worker's answer, in batches of what was there at one time."""
 
-    async def __call__(self, request: dict[str, Any], node: NodeId, context: Any) -> AsyncIterator[Chunk]:
+    def __aiter__(self) -> AsyncIterator[list[Chunk]]:
+        """Iterate over the batches."""
+
+    def close(self) -> None:
+        """Nobody reads on; the worker is told so if it has not ended."""
+
+
+class Forward(Protocol):
+    """Sends a request to a worker; returns its answer."""
+
+    async def __call__(self, request: dict[str, Any], node: NodeId, context: Any) -> Chunks:
         """Return the worker's chunks."""
 
 
@@ -96,12 +107,23 @@ class Handler:
         return self._bus.follower
 
     async def generate(self, request: dict[str, Any], context: Context) -> AsyncIterator[Chunk]:
-        """Serve one request."""
+        """Serve one request; its chunks are asked for one by one."""
+        outlet = Pull()
+        work = asyncio.get_running_loop().create_task(self.serve(request, context, outlet))
+        async for chunk in outlet.until(work):
+            yield chunk
+
+    async def serve(self, request: dict[str, Any], context: Context, outlet: Outlet) -> None:
+        """Serve one request; its chunks are put into the outlet.
+
+        Raises:
+            Exception: the turn failed or is refused, as Dynamo's frontend wants to hear it.
+        """
         ask = read_request(request)
         if ask.final and ask.session_id is not None and (not ask.tokens or ask.max_tokens == 0):
             self.counters["session_ends"] += 1
             self._end_session(ask.session_id)
-            yield {"token_ids": [], "finish_reason": "stop", "index": 0}
+            outlet.put([{"token_ids": [], "finish_reason": "stop", "index": 0}])
             return
         turn, first_hash = self._turn(ask, context)
         session = ask.session_id
@@ -109,8 +131,7 @@ class Handler:
             self._live[session] += 1
         ticket = self._driver.arrive(turn)
         try:
-            async for chunk in self._serve(request, ask, ticket, context, first_hash):
-                yield chunk
+            await self._serve(request, ask, ticket, context, first_hash, outlet)
         finally:
             self._driver.leave(ticket)
             if session is not None:
@@ -162,8 +183,14 @@ class Handler:
         return turn, hashes[0] if hashes else None
 
     async def _serve(
-        self, request: dict[str, Any], ask: Ask, ticket: Ticket, context: Context, first_hash: int | None
-    ) -> AsyncIterator[Chunk]:
+        self,
+        request: dict[str, Any],
+        ask: Ask,
+        ticket: Ticket,
+        context: Context,
+        first_hash: int | None,
+        outlet: Outlet,
+    ) -> None:
         scheduler = self._driver.scheduler
         run = _Run()
         ok = False
@@ -176,8 +203,7 @@ class Handler:
                 node = admit.node
                 _pin(request, node)
                 try:
-                    async for chunk in self._stream(request, admit, context, run, first_hash):
-                        yield chunk
+                    await self._stream(request, admit, context, run, first_hash, outlet)
                 except Exception as error:
                     if context.is_stopped():
                         return
@@ -227,25 +253,33 @@ class Handler:
         return answer
 
     async def _stream(
-        self, request: dict[str, Any], admit: Admit, context: Context, run: _Run, first_hash: int | None
-    ) -> AsyncIterator[Chunk]:
-        scheduler = self._driver.scheduler
-        relay = Relay(await self._forward(request, admit.node, context), self.pace)
+        self,
+        request: dict[str, Any],
+        admit: Admit,
+        context: Context,
+        run: _Run,
+        first_hash: int | None,
+        outlet: Outlet,
+    ) -> None:
+        feed, grown = self._driver.feed, self._driver.scheduler.tokens
+        answer = await self._forward(request, admit.node, context)
+        relay = Relay(outlet.put, self.pace)
         try:
-            async for batch in relay.batches():
+            async for batch in answer:
                 for chunk in batch:
                     run.produced += len(chunk.get("token_ids") or ())
                     usage = chunk.get("completion_usage")
                     if usage:
                         self._note_usage(usage, run)
-                    if not run.started and run.produced:
-                        run.started = True
-                        self._first_token(admit, run, first_hash)
-                    yield chunk
+                relay.add(batch)
                 if run.produced - run.reported >= REPORT_EVERY:
-                    self._driver.feed(scheduler.tokens, admit.request_id, run.produced - run.reported)
+                    feed(grown, admit.request_id, run.produced - run.reported)
                     run.reported = run.produced
+                if not run.started and run.produced:
+                    run.started = True
+                    self._first_token(admit, run, first_hash)
         finally:
+            answer.close()
             relay.close()
 
     def _first_token(self, admit: Admit, run: _Run, first_hash: int | None) -> None:

@@ -38,11 +38,14 @@ from tao_dynamo.page.shared import Shared
 from tao_dynamo.shell import status
 from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
+from tao_dynamo.shell.direct import Plane, can_go_direct
+from tao_dynamo.shell.dynamo_client import DynamoDiscovery, Forwarder
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.loop import Driver
 from tao_dynamo.shell.metrics import Metrics
+from tao_dynamo.shell.outlet import Push, threads
 from tao_dynamo.shell.prompts import Prompts
 from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.snapshot import snapshot
@@ -53,22 +56,6 @@ from tool_hooks.bus_check import check_bus
 from tool_hooks.predictor import Predictor
 
 log = Events("tao.service")
-
-
-class DynamoDiscovery:
-    """The live set from a client's watch, the cards from Dynamo's model-card watch."""
-
-    def __init__(self, client: Any, subscriber: Any) -> None:
-        self._client = client
-        self._subscriber = subscriber
-
-    def instance_ids(self) -> list[int]:
-        """Ids of the live workers."""
-        return list(self._client.instance_ids())
-
-    def cards(self) -> Mapping[int, str]:
-        """JSON of each worker's card."""
-        return {int(worker): card for worker, card in self._subscriber.get_model_cards().items()}
 
 
 class Service:
@@ -88,6 +75,7 @@ class Service:
         self.credit = CreditTable(
             self.index,
             half_life_s=policy.credit_half_life_s,
+            tier_factors={"host_pinned": policy.host_credit},
             stale_discount=policy.stale_discount,
             max_sessions=policy.max_sessions,
         )
@@ -109,6 +97,8 @@ class Service:
             tenants=Tenants(config.shared_namespaces, policy.max_sessions),
         )
         self._next_node = 0
+        self._pushers = threads()
+        self._forward: Forwarder | None = None
         self._page: PageServer | None = None
 
     async def start(self) -> None:
@@ -122,8 +112,10 @@ class Service:
         self._client = await endpoint.client()
         subscriber = FpmEventSubscriber(endpoint)
         subscriber.start_tracking()
+        discovery = DynamoDiscovery(self._client, subscriber)
+        self._forward = Forwarder(self._client, discovery)
         self.workers = Workers(
-            DynamoDiscovery(self._client, subscriber),
+            discovery,
             self.bus,
             clock=self.driver.clock,
             block_size=config.block_size,
@@ -141,6 +133,8 @@ class Service:
             failures=DynamoFailures(),
             retries=config.retries,
         )
+        if config.direct_streams and can_go_direct(os.environ):
+            self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent))
         self.planner.start(wait_s=0)
         card = await self._first_card()
         block_size = config.block_size or card.block_size or 16
@@ -190,13 +184,27 @@ class Service:
         sources = getattr(self, "sources", None)
         if sources is not None and sources.reader is not None:
             await sources.reader.close()
+        if self._forward is not None:
+            await self._forward.close()
+        self._pushers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.planner.close)
 
     # --- endpoints
 
-    def generate(self, request: dict[str, Any], context: Any) -> AsyncIterator[Chunk]:
-        """Serve one turn."""
-        return self.handler.generate(request, context)
+    def generate(self, request: dict[str, Any], context: Any, response_sender: Any = None) -> AsyncIterator[Chunk]:
+        """Serve one turn. Dynamo gives a response sender to a handler that has an argument of that name."""
+        if response_sender is None:
+            return self.handler.generate(request, context)
+        return self._push(request, context, Push(response_sender, self._pushers))
+
+    async def _push(self, request: dict[str, Any], context: Any, outlet: Push) -> AsyncIterator[Chunk]:
+        """A generator, since that is what Dynamo runs, of no chunks, since they are pushed."""
+        try:
+            await self.handler.serve(request, context, outlet)
+        finally:
+            await outlet.drained()
+        return
+        yield
 
     async def best_worker_id(
         self, token_ids: Any, router_config_override: Any = None, cache_namespace: str | None = None
@@ -225,12 +233,6 @@ class Service:
 
     # --- inside
 
-    async def _forward(self, request: dict[str, Any], node: NodeId, context: Any) -> AsyncIterator[Chunk]:
-        stream: AsyncIterator[Chunk] = await self._client.direct(
-            request, node.worker_id, annotated=False, context=context
-        )
-        return stream
-
     async def _first_card(self) -> Card:
         """Wait for a worker, and see that it goes with the flags."""
         said = False
@@ -252,7 +254,7 @@ class Service:
         if config.event_plane != "nats":
             log.warning("no_event_bus", event_plane=config.event_plane, hint="set DYN_EVENT_PLANE=nats everywhere")
             return None
-        subjects = endpoint_subjects(config.endpoint) if config.use_kv_events else []
+        subjects = endpoint_subjects(config.endpoint, TOPICS) if config.use_kv_events else []
         namespaces = dict.fromkeys((*config.shared_namespaces, *config.tool_namespaces))
         subjects += [tool_subject(namespace) for namespace in namespaces]
         if config.use_kv_events:
@@ -354,6 +356,9 @@ class Service:
     def _spawn(self, work: Any, name: str) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=f"tao {name}"))
 
+
+TOPICS = ("kv-events", "kv_metrics")
+"""What is heard of the workers. Not their forward passes: hundreds a second, and ``kv_metrics`` tell the load."""
 
 ENDPOINTS = ("generate", "best_worker_id", "get_overlap_scores", "status")
 

@@ -81,6 +81,20 @@ class FakeSolver:
         return plan
 
 
+class FakeAnswer:
+    """A stream, each chunk a batch."""
+
+    def __init__(self, chunks: AsyncIterator[dict[str, Any]]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[list[dict[str, Any]]]:
+        async for chunk in self._chunks:
+            yield [chunk]
+
+    def close(self) -> None:
+        """Nobody reads on."""
+
+
 class FakeWorker:
     """Answers a request by ``max_tokens`` chunks; ``gate`` holds them back until it is set."""
 
@@ -90,13 +104,11 @@ class FakeWorker:
         self.break_after: int | None = None
         self.gate: asyncio.Event | None = None
 
-    async def __call__(
-        self, request: dict[str, Any], node: NodeId, context: FakeContext
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def __call__(self, request: dict[str, Any], node: NodeId, context: FakeContext) -> FakeAnswer:
         if node.worker_id in self.dead:
             raise GoneError(f"worker {node.worker_id}")
         self.served.append((node, request))
-        return self._chunks(request, context)
+        return FakeAnswer(self._chunks(request, context))
 
     async def _chunks(self, request: dict[str, Any], context: FakeContext) -> AsyncIterator[dict[str, Any]]:
         usage = {"prompt_tokens_details": {"cached_tokens": 16}}

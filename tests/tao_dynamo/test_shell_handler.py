@@ -200,7 +200,7 @@ async def test_a_core_that_fails_does_not_cost_the_turn() -> None:
 
 
 async def test_nothing_is_left_after_a_crowd_that_comes_and_goes() -> None:
-    world = World(dataclasses.replace(DEFAULT, idle_release_s=0.0))
+    world = World(dataclasses.replace(DEFAULT, idle_release_s=0.0), blocks=128)
     turns = [world.start(f"s{i % 40}" if i % 5 else None, 100 + i, 1 + i % 7) for i in range(200)]
     for i in range(0, 200, 9):
         await asyncio.sleep(0)

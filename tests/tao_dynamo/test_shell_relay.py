@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -72,54 +71,49 @@ def test_every_choice_keeps_its_tokens_in_order(parts: list[tuple[list[int], int
     assert {i: [t for c in out if c["index"] == i for t in c["token_ids"]] for i in (0, 1)} == want
 
 
-async def stream(*chunks: dict[str, Any], error: Exception | None = None) -> AsyncIterator[dict[str, Any]]:
-    for item in chunks:
-        yield item
-    if error is not None:
-        raise error
-
-
-async def test_what_is_there_already_comes_in_one_batch() -> None:
-    relay = Relay(stream(chunk(1), chunk(2), chunk(3)), Pace())
-    await asyncio.sleep(0.01)
-    assert [[c["token_ids"] for c in batch] async for batch in relay.batches()] == [[[1, 2, 3]]]
-
-
-async def test_an_error_comes_after_everything_that_came_before_it() -> None:
-    relay = Relay(stream(chunk(1), chunk(2), error=ConnectionError("gone")), Pace())
-    await asyncio.sleep(0.01)
-    batches = relay.batches()
-    assert [c["token_ids"] for c in await anext(batches)] == [[1, 2]]
-    with pytest.raises(ConnectionError, match="gone"):
-        await anext(batches)
-
-
-async def test_a_slow_stream_is_handed_over_as_it_comes() -> None:
-    gate = asyncio.Event()
-
-    async def slow() -> AsyncIterator[dict[str, Any]]:
-        yield chunk(1)
-        await gate.wait()
-        yield chunk(2)
-
-    batches = Relay(slow(), Pace()).batches()
-    assert (await anext(batches))[0]["token_ids"] == [1]
-    gate.set()
-    assert (await anext(batches))[0]["token_ids"] == [2]
-    with pytest.raises(StopAsyncIteration):
-        await anext(batches)
-
-
-async def test_among_many_streams_chunks_are_gathered_for_a_window_and_the_end_is_not_held_back() -> None:
+async def test_the_first_is_handed_over_at_once_and_what_comes_in_the_window_goes_as_one() -> None:
+    batches: list[list[list[int]]] = []
     pace = Pace()
-    pace.streams = 1000
-
-    async def fast() -> AsyncIterator[dict[str, Any]]:
-        for number in range(10):
-            yield chunk(number)
-            await asyncio.sleep(0)
-
-    batches = [[c["token_ids"] for c in batch] async for batch in Relay(fast(), pace).batches()]
+    relay = Relay(lambda batch: batches.append([c["token_ids"] for c in batch]), pace)
+    assert pace.streams == 1
+    relay.add([chunk(0)])
+    assert batches == [[[0]]]
+    for number in range(1, 10):
+        relay.add([chunk(number)])
+    assert batches == [[[0]]]
+    await asyncio.sleep(pace.longest_s)
     assert batches == [[[0]], [list(range(1, 10))]]
-    assert pace.streams == 1000
-    assert Pace().window_s() == 0.0
+    relay.close()
+    assert batches == [[[0]], [list(range(1, 10))]]
+    assert pace.streams == 0
+
+
+async def test_closing_hands_over_the_rest_at_once() -> None:
+    batches: list[list[list[int]]] = []
+    relay = Relay(lambda batch: batches.append([c["token_ids"] for c in batch]), Pace())
+    relay.add([chunk(0)])
+    relay.add([chunk(1), chunk(2)])
+    relay.add([chunk(finish_reason="length")])
+    relay.close()
+    await asyncio.sleep(0.02)
+    assert batches == [[[0]], [[1, 2], []]]
+
+
+async def test_a_stream_that_is_slower_than_the_window_is_never_held_back() -> None:
+    batches: list[list[list[int]]] = []
+    relay = Relay(lambda batch: batches.append([c["token_ids"] for c in batch]), Pace())
+    for number in range(3):
+        relay.add([chunk(number)])
+        assert len(batches) == number + 1
+        await asyncio.sleep(0.01)
+    relay.close()
+
+
+def test_the_window_grows_with_the_streams_up_to_a_limit() -> None:
+    pace = Pace()
+    windows = []
+    for pace.streams in (0, 1, 8, 32, 1000):
+        windows.append(pace.window_s())
+    assert windows == sorted(windows)
+    assert windows[0] > 0
+    assert windows[-1] == Pace.longest_s

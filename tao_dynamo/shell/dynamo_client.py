@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers, as Dynamo's client knows them, and the way of a request to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from kv_events.types import NodeId
+from tao_dynamo.errors import WireError
+from tao_dynamo.shell.direct import Plane
+from tao_dynamo.shell.handler import Chunks
+from tao_dynamo.shell.logs import Events
+from tao_dynamo.shell.relay import Chunk
+
+log = Events("tao.client")
+
+
+class DynamoDiscovery:
+    """The live set from a client's watch, the cards from Dynamo's model-card watch.
+
+    ``addresses`` has what is known of where workers take requests; ``plane``, if there is one, is told of it.
+    """
+
+    def __init__(self, client: Any, subscriber: Any) -> None:
+        self.addresses: dict[int, str] = {}
+        self.plane: Plane | None = None
+        self._client = client
+        self._subscriber = subscriber
+
+    def instance_ids(self) -> list[int]:
+        """Ids of the live workers."""
+        live = list(self._client.instance_ids())
+        if self.addresses.keys() != set(live):
+            known = {one.instance_id: one.transport for one in self._client.instances()}
+            self.addresses = {worker: known[worker].address for worker in live if worker in known}
+            if self.plane is not None:
+                self.plane.instances(self.addresses)
+        return live
+
+    def cards(self) -> Mapping[int, str]:
+        """JSON of each worker's card."""
+        return {int(worker): card for worker, card in self._subscriber.get_model_cards().items()}
+
+
+class OneByOne:
+    """The answer that Dynamo's client gives, each chunk a batch. It tells the worker itself when nobody reads on."""
+
+    def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[list[Chunk]]:
+        async for chunk in self._chunks:
+            yield [chunk]
+
+    def close(self) -> None:
+        """Nobody reads on."""
+
+
+class Forwarder:
+    """Sends requests to workers: directly where that can be done, else through Dynamo's client.
+
+    Args:
+        client: Dynamo's, of the workers' endpoint.
+        discovery: where workers take requests.
+    """
+
+    def __init__(self, client: Any, discovery: DynamoDiscovery) -> None:
+        self._client = client
+        self._discovery = discovery
+
+    def go_direct(self, plane: Plane) -> None:
+        """Use this plane from now on."""
+        self._discovery.plane = plane
+
+    async def __call__(self, request: dict[str, Any], node: NodeId, context: Any) -> Chunks:
+        """Send a request; returns the answer.
+
+        Raises:
+            Exception: the worker cannot be reached.
+        """
+        plane = self._discovery.plane
+        address = self._discovery.addresses.get(node.worker_id)
+        if plane is not None and address is not None and node.worker_id not in plane.distrusted:
+            try:
+                return await plane.send(request, node.worker_id, address, context)
+            except WireError as error:
+                log.warning("direct_stream_failed", worker=node.worker_id, error=error, instead="Dynamo's client")
+        return OneByOne(await self._client.direct(request, node.worker_id, annotated=False, context=context))
+
+    async def close(self) -> None:
+        """Close what was opened here."""
+        if self._discovery.plane is not None:
+            await self._discovery.plane.close()

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of Dynamo 1.6's TCP request plane, as they were seen on the wire.
+
+A request goes over a connection to the worker: path, headers and a two-part message of control data and request; the
+worker acknowledges it. The answer comes over a connection that the worker makes to the address in the control data:
+two-part messages again, a handshake, a prologue, the chunks, a sentinel. Integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tao_dynamo.errors import WireError
+
+_HEAD = struct.Struct(">QQQ")
+_SENTINEL = b'"sentinel"'
+_LARGEST = 1 << 30
+
+_json = msgspec.json.decode
+_msgpack = msgspec.msgpack.decode
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a worker takes requests, as discovery tells it: ``host:port/path``."""
+
+    host: str
+    port: int
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read one.
+
+        Raises:
+            WireError: it is of another form.
+        """
+        place, slash, path = text.partition("/")
+        host, colon, port = place.rpartition(":")
+        if not (slash and colon and port.isdigit() and path):
+            raise WireError(f"worker address {text!r}: want host:port/path")
+        return cls(host.strip("[]"), int(port), path)
+
+
+def request(address: Address, *, control: Mapping[str, Any], headers: Mapping[str, str], body: object) -> bytes:
+    """One request to a worker. ``body`` is sent as msgpack, which ``control`` must say."""
+    path, head = address.path.encode(), msgspec.json.encode(headers)
+    first, second = msgspec.json.encode(control), msgspec.msgpack.encode(body)
+    size = _HEAD.size + len(first) + len(second)
+    return b"".join(
+        (
+            struct.pack(">H", len(path)),
+            path,
+            struct.pack(">H", len(head)),
+            head,
+            struct.pack(">I", size),
+            _HEAD.pack(len(first), len(second), 0),
+            first,
+            second,
+        )
+    )
+
+
+def control(request_id: str, subject: str, here: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The control data of a request whose answer is to come to ``here`` (host:port) under ``subject``."""
+    info = {"address": here, "subject": subject, "context": request_id, "stream_type": "response"}
+    return {
+        "id": request_id,
+        "request_type": "single_in",
+        "response_type": "many_out",
+        "payload_codec": "msgpack",
+        "connection_info": {"transport": "tcp_server", "info": msgspec.json.encode(info).decode()},
+        "metadata": dict(metadata),
+    }
+
+
+def signal(word: str) -> bytes:
+    """``stop`` or ``kill``, said to a worker over the connection of its answer."""
+    text = msgspec.json.encode(word)
+    return _HEAD.pack(len(text), 0, 0) + text
+
+
+class Messages:
+    """Cuts a stream of bytes into two-part messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (header, body) of each message that is complete.
+
+        Raises:
+            WireError: a message of an absurd length, which is no such stream.
+        """
+        if self._rest:
+            data = self._rest + data
+        at, end = 0, len(data)
+        while end - at >= 24:
+            header, body, _ = _HEAD.unpack_from(data, at)
+            if header + body > _LARGEST:
+                self._rest = b""
+                raise WireError(f"a message of {header} and {body} bytes on the response plane")
+            after = at + 24 + header + body
+            if after > end:
+                break
+            yield data[at + 24 : at + 24 + header], data[at + 24 + header : after]
+            at = after
+        self._rest = data[at:]
+
+
+class Acknowledgements:
+    """Cuts a stream of bytes into the acknowledgements of requests: empty, or words that say what is wrong."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield each that is complete."""
+        data = self._rest + data
+        while len(data) >= 4:
+            size = int.from_bytes(data[:4], "big")
+            if len(data) < 4 + size:
+                break
+            yield data[4 : 4 + size]
+            data = data[4 + size :]
+        self._rest = data
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error that a worker sends in its answer. ``public``: its text is meant for the client."""
+
+    kind: str
+    group: str
+    text: str
+    public: bool = False
+
+
+class Answer:
+    """Reads the messages of one answer, after its handshake.
+
+    ``complete``: the last chunk has come; ``over``: the worker will send nothing more.
+    """
+
+    def __init__(self) -> None:
+        self._prologue = False
+        self.complete = False
+        self.over = False
+        self.fault: Fault | None = None
+
+    def read(self, header: bytes, body: bytes, into: list[dict[str, Any]]) -> None:
+        """Take one message; its chunk, if it has one, is added to ``into``.
+
+        Raises:
+            WireError: the message is none of this protocol.
+        """
+        try:
+            if body:
+                self._chunk(_msgpack(body), into)
+            elif not self._prologue:
+                self._prologue = True
+                error = _json(header).get("error")
+                if error is not None:
+                    self.fault = Fault("", "Internal", str(error))
+            elif header == _SENTINEL:
+                self.over = True
+            else:
+                raise WireError(f"an unknown control message on the response plane: {header[:80]!r}")
+        except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
+            raise WireError(f"an unreadable message on the response plane: {error}") from error
+
+    def _chunk(self, message: dict[str, Any], into: list[dict[str, Any]]) -> None:
+        if message["complete_final"]:
+            self.complete = True
+        annotated = message.get("data")
+        if annotated is None:
+            return
+        chunk = annotated.get("data")
+        if chunk is not None:
+            into.append(chunk)
+        error = annotated.get("error")
+        if error is not None or annotated.get("event") == "error":
+            self.fault = _fault(error, annotated.get("comment"))
+
+
+def handshake(header: bytes) -> str:
+    """The subject that a worker's connection is for.
+
+    Raises:
+        WireError: it is no handshake.
+    """
+    try:
+        subject = _json(header)["subject"]
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise WireError(f"no handshake on the response plane: {header[:80]!r}") from error
+    return str(subject)
+
+
+def _fault(error: object, comment: object) -> Fault:
+    if isinstance(error, Mapping):
+        kind = error.get("error_type")
+        while isinstance(kind, Mapping) and kind:  # {"Backend": "InvalidArgument"}
+            kind = next(iter(kind.values()))
+        text, group = str(error.get("message") or error), str(error.get("class") or "Internal")
+        return Fault(str(kind or ""), group, text, error.get("public") is not None)
+    words = comment if isinstance(comment, list) else [comment or error or "no reason given"]
+    return Fault("", "Internal", ", ".join(map(str, words)))

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers reached without Dynamo's client: good ones, dying ones, and ones that speak otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from tao_dynamo.errors import WireError
+from tao_dynamo.shell import wire
+from tao_dynamo.shell.direct import Answer, GoneError, Plane, can_go_direct
+from tao_dynamo.shell.relay import Pace
+from tests.tao_dynamo.shell_world import FakeContext
+from tests.tao_dynamo.test_shell_wire import LAST, PROLOGUE, part
+
+pytestmark = pytest.mark.timeout(30)
+
+Behaviour = Callable[["Talk"], Awaitable[None]]
+
+
+class Context(FakeContext):
+    """With what the plane asks for besides."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.metadata = {"tenant": "a"}
+        self.killed = False
+
+    def is_killed(self) -> bool:
+        return self.killed
+
+    def trace_headers(self) -> dict[str, str] | None:
+        return {"traceparent": "00-1-2-01"}
+
+
+class Talk:
+    """A worker's side of one answer."""
+
+    def __init__(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.request = request
+        self.reader = reader
+        self.writer = writer
+
+    def chunk(self, *tokens: int) -> None:
+        body = msgspec.msgpack.encode({"data": {"data": {"token_ids": list(tokens)}}, "complete_final": False})
+        self.writer.write(part(b"", body))
+
+    def end(self) -> None:
+        self.writer.write(part(b"", LAST) + part(b'"sentinel"'))
+
+
+class Worker:
+    """Takes requests as Dynamo's workers do, and answers as ``behave`` says."""
+
+    def __init__(self, behave: Behaviour, acknowledge: bytes = b"") -> None:
+        self.headers: list[dict[str, str]] = []
+        self.controls: list[dict[str, Any]] = []
+        self.connections: list[asyncio.StreamWriter] = []
+        self._behave = behave
+        self._acknowledge = acknowledge
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._requests, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}/1f/ns/comp/generate"
+        return self
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self.connections:
+            writer.close()
+        self._server.close()
+        await asyncio.sleep(0.01)
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
+        try:
+            while True:
+                await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+                self.headers.append(
+                    json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
+                )
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                writer.write(len(self._acknowledge).to_bytes(4, "big") + self._acknowledge)
+                ((control, body),) = wire.Messages().feed(frame)
+                self.controls.append(json.loads(control))
+                task = asyncio.create_task(self._answer(self.controls[-1], msgspec.msgpack.decode(body)))
+                self._tasks.add(task)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+
+    async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None:
+        info = json.loads(control["connection_info"]["info"])
+        host, _, port = info["address"].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(part(json.dumps({"subject": info["subject"], "stream_type": "response"}).encode()))
+        writer.write(part(PROLOGUE))
+        try:
+            await self._behave(Talk(request, reader, writer))
+            await writer.drain()
+        finally:
+            writer.close()
+            self.connections.append(writer)
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[Worker]:
+    await worker.open()
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    made = Plane(Pace(), lambda fault: ValueError(f"{fault.group}: {fault.text}"))
+    yield made
+    await made.close()
+    await asyncio.sleep(0.01)
+
+
+async def tokens(answer: Answer) -> list[int]:
+    return [token async for batch in answer for chunk in batch for token in chunk["token_ids"]]
+
+
+async def count_to(talk: Talk) -> None:
+    for number in range(talk.request["n"]):
+        talk.chunk(number)
+        if number % 7 == 3:
+            await asyncio.sleep(0)
+    talk.end()
+
+
+async def test_answers_come_whole_and_do_not_mix(plane: Plane) -> None:
+    async with running(Worker(count_to)) as worker:
+        sizes = [1, 500, 0, 64, 3] * 8
+
+        async def one(number: int, size: int) -> list[int]:
+            return await tokens(await plane.send({"n": size}, 7, worker.address, Context(f"r{number}")))
+
+        answers = await asyncio.gather(*(one(number, size) for number, size in enumerate(sizes)))
+        assert [len(answer) for answer in answers] == sizes
+        assert all(answer == list(range(len(answer))) for answer in answers)
+        assert len(worker.connections) == 1 + len(sizes)
+    assert worker.headers[0]["traceparent"] == "00-1-2-01"
+    assert worker.headers[0]["request-id"] == worker.controls[0]["id"]
+    assert worker.controls[0]["metadata"] == {"tenant": "a"}
+
+
+async def test_a_worker_that_nobody_answers_for_is_gone(plane: Plane) -> None:
+    async with running(Worker(count_to)) as worker:
+        address = worker.address
+    with pytest.raises(GoneError, match="Unavailable"):
+        await plane.send({"n": 1}, 7, address, Context("r"))
+
+
+async def test_a_worker_that_breaks_off_ends_the_answer_after_what_it_sent(plane: Plane) -> None:
+    async def die(talk: Talk) -> None:
+        talk.chunk(1, 2)
+        await talk.writer.drain()
+
+    async with running(Worker(die)) as worker:
+        answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
+        assert [chunk["token_ids"] for chunk in await anext(answer)] == [[1, 2]]
+        with pytest.raises(GoneError, match="Stream ended before generation completed"):
+            await anext(answer)
+
+
+async def test_an_overloaded_worker_is_as_good_as_gone(plane: Plane) -> None:
+    async with running(Worker(count_to, b"Server overloaded: worker pool queue full")) as worker:
+        with pytest.raises(GoneError, match="overloaded"):
+            await plane.send({"n": 1}, 7, worker.address, Context("r"))
+    assert not plane.distrusted
+
+
+async def test_a_worker_that_cannot_read_us_is_left_to_dynamos_client(plane: Plane) -> None:
+    async with running(Worker(count_to, b"Failed to parse")) as worker:
+        with pytest.raises(WireError, match="Failed to parse"):
+            await plane.send({"n": 1}, 7, worker.address, Context("r"))
+    assert plane.distrusted == {7}
+
+
+async def test_a_worker_that_answers_nonsense_is_left_to_dynamos_client(plane: Plane) -> None:
+    async def babble(talk: Talk) -> None:
+        talk.chunk(1)
+        talk.writer.write(part(b"", b"\xc1"))
+        await talk.reader.read()
+
+    async with running(Worker(babble)) as worker:
+        answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
+        with pytest.raises(WireError, match="unreadable"):
+            await tokens(answer)
+    assert plane.distrusted == {7}
+    plane.instances({})
+    assert not plane.distrusted
+
+
+@pytest.mark.parametrize(("killed", "word"), [(False, b'"stop"'), (True, b'"kill"')])
+async def test_a_client_that_leaves_is_told_to_the_worker(plane: Plane, killed: bool, word: bytes) -> None:
+    heard = asyncio.get_running_loop().create_future()
+
+    async def wait(talk: Talk) -> None:
+        talk.chunk(1)
+        heard.set_result(await talk.reader.read())
+
+    async with running(Worker(wait)) as worker:
+        context = Context("r")
+        context.killed = killed
+        answer = await plane.send({"n": 1}, 7, worker.address, context)
+        await anext(answer)
+        context.stop()
+        with pytest.raises(StopAsyncIteration):
+            await anext(answer)
+        assert (await heard).endswith(word)
+
+
+async def test_who_stops_reading_ends_the_workers_work(plane: Plane) -> None:
+    heard = asyncio.get_running_loop().create_future()
+
+    async def wait(talk: Talk) -> None:
+        talk.chunk(1)
+        heard.set_result(await talk.reader.read())
+
+    async with running(Worker(wait)) as worker:
+        answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
+        await anext(answer)
+        answer.close()
+        assert (await heard).endswith(b'"kill"')
+
+
+async def test_a_client_that_left_before_the_worker_answered_is_answered_to_nobody(plane: Plane) -> None:
+    begin, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    class Slow(Worker):
+        async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None:
+            await begin.wait()
+            await super()._answer(control, request)
+
+    async def wait(talk: Talk) -> None:
+        heard.set_result(await talk.reader.read())
+
+    async with running(Slow(wait)) as worker:
+        context = Context("r")
+        answer = await plane.send({"n": 1}, 7, worker.address, context)
+        context.stop()
+        assert await tokens(answer) == []
+        begin.set()
+        assert (await heard).endswith(b'"kill"')
+
+
+async def test_a_worker_that_leaves_before_it_answered_fails_its_requests(plane: Plane) -> None:
+    class Silent(Worker):
+        async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None: ...
+
+    async with running(Silent(count_to)) as worker:
+        answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
+        plane.instances({8: "elsewhere:1/x"})
+        with pytest.raises(GoneError):
+            await tokens(answer)
+
+
+async def test_a_stranger_on_the_answers_port_disturbs_nobody(plane: Plane) -> None:
+    async with running(Worker(count_to)) as worker:
+        assert len(await tokens(await plane.send({"n": 3}, 7, worker.address, Context("r1")))) == 3
+        info = json.loads(worker.controls[0]["connection_info"]["info"])
+        host, _, port = info["address"].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n" + bytes(64))
+        assert await reader.read() == b""
+        writer.close()
+        assert len(await tokens(await plane.send({"n": 3}, 7, worker.address, Context("r2")))) == 3
+
+
+@pytest.mark.parametrize(
+    ("env", "version", "can"),
+    [
+        ({}, "1.6.1", True),
+        ({"DYN_REQUEST_PLANE": "tcp"}, "1.6.7", True),
+        ({"DYN_REQUEST_PLANE": "nats"}, "1.6.1", False),
+        ({"DYN_RESPONSE_PLANE": "quic"}, "1.6.1", False),
+        ({"DYN_TCP_TLS_CERT_PATH": "cert.pem"}, "1.6.1", False),
+        ({}, "1.7.0", False),
+        ({}, "1.60.0", False),
+    ],
+)
+def test_only_known_planes_of_known_versions_are_spoken(env: dict[str, str], version: str, can: bool) -> None:
+    assert can_go_direct(env, version) is can
+
+
+@pytest.mark.dynamo
+def test_it_gives_what_dynamos_own_client_gives() -> None:
+    """Against a worker of Dynamo's own, in a process of its own: same chunks, same errors, same cancellation."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tao_dynamo.direct_parity"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert set(seen) == {"ok", "empty", "invalid", "value", "runtime", "shutdown", "unavailable", "stopped"}
+    for what, (dynamo, direct) in seen.items():
+        assert direct == dynamo, what
+    assert seen["ok"][0][0] == [{"token_ids": [1], "big": 2**63 + 5, "half": 0.5, "none": None}] * 3
+    assert seen["invalid"][0][1].startswith("InvalidArgument")
+    assert seen["stopped"][0][2] is True
