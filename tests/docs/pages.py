@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"(?:<!-- (run(?:: graph)?) -->\n)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"^ {4}(?:make|dynamo|tao[a-z-]*|python|pip|export)\b.*(?:\n {4}.*)*", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=")
 
 
@@ -34,10 +35,13 @@ def pages() -> list[Path]:
 
 
 def blocks() -> list[Block]:
-    """Every fenced block of every page."""
+    """Every fenced block of every page, and the indented ones that begin with a command."""
     found = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
+        for match in _INDENTED.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(f"{page.relative_to(ROOT)}:{line}", "sh", "", match[0].replace("\n    ", "\n")))
         for match in _FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
             found.append(Block(f"{page.relative_to(ROOT)}:{line}", match[2], match[1] or "", match[3]))
