@@ -50,9 +50,8 @@ class CreditTable:
     ) -> None:
         self._index = index
         self._half_life = half_life_s
-        factors = {tier: factor for tier, factor in (tier_factors or {}).items() if factor > 0}
-        self._factors = {DEVICE: 1.0, **factors}
-        self._lower = tuple(sorted(factors, key=lambda tier: -factors[tier]))
+        self._factors = {DEVICE: 1.0}
+        self._lower: tuple[str, ...] = ()
         self._stale_discount = stale_discount
         self._max_sessions = max_sessions
         self._max_runs = max_nodes_per_session
@@ -60,6 +59,8 @@ class CreditTable:
         self._approximate: set[NodeId] = set()
         self.forgotten = 0
         """Sessions that had to go because there were too many."""
+        for tier, factor in (tier_factors or {}).items():
+            self.value_tier(tier, factor)
 
     def __len__(self) -> int:
         """Sessions kept."""
@@ -67,6 +68,19 @@ class CreditTable:
 
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._sessions
+
+    def value_tier(self, tier: str, factor: float) -> None:
+        """Count a token of a lower tier with ``factor`` from now on, 0 for not at all.
+
+        A look-up takes longer where lower tiers count, so name one only where a worker has it.
+        """
+        if factor == self._factors.get(tier, 0.0):
+            return
+        self._factors[tier] = factor
+        lower = [name for name, worth in self._factors.items() if worth > 0 and name != DEVICE]
+        self._lower = tuple(sorted(lower, key=lambda name: -self._factors[name]))
+        for session in self._sessions.values():
+            session.version = -1
 
     def turn(self, session_id: str, hashes: Chain, t: float) -> None:  # noqa: ARG002 - a turn is no evidence
         """Take in the prompt of a session's new turn.

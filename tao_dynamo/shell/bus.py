@@ -174,6 +174,8 @@ class Bus:
         else:
             self._silent.add(node)
         self._credit.approximate(node, node in self._silent)
+        if card.host_tokens:
+            self._credit.value_tier("host_pinned", self._driver.scheduler.policy.host_credit)
         self._driver.feed(
             self._driver.scheduler.node_joined,
             node,

@@ -118,6 +118,10 @@ def test_lower_tiers_count_by_their_factor() -> None:
     plain = CreditTable(index)
     plain.turn("s", {SIZE: chain([1, 2, 3, 4, 5, 6])}, 0.0)
     assert plain.resident("s") == {A: 32}
+    plain.value_tier("host_pinned", 1.0)
+    assert plain.resident("s") == {A: 64, B: 32}, "a worker that has the tier came later"
+    plain.value_tier("host_pinned", 0.0)
+    assert plain.resident("s") == {A: 32}
 
 
 def test_a_silent_node_is_served_by_what_was_run_on_it() -> None:
