@@ -9,7 +9,7 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^):#\s]+)(#[^)]*)?\)")
 
 
 def pages() -> list[str]:
@@ -36,12 +36,12 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """A file of the repository that is no page cannot be linked from the site: name it."""
+    """A folder, and a file of the repository that is no page, cannot be linked from the site: name it."""
     here = (DOCS / page.file.src_uri).parent
 
     def name(found: re.Match[str]) -> str:
         target = (here / found[2]).resolve()
-        if target.is_relative_to(DOCS) or not target.exists():
+        if not target.exists() or (target.is_relative_to(DOCS) and target.is_file()):
             return found[0]
         return f"{found[1]} (`{target.relative_to(ROOT)}`)"
 
