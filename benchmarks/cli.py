@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("benchmarks.index_bench", "time and weigh the KV index, beside a plain one"),
     "index-live": ("benchmarks.index_live", "compare the KV index with Dynamo's own beside running workers"),
     "hop": ("benchmarks.hop", "what a turn pays for passing through a router of its own, four ways side by side"),
+    "page": ("benchmarks.page_bench", "time a look at a busy router, and the page that shows it"),
     "readiness": ("benchmarks.readiness", "score the tool-duration predictor on recorded calls"),
 }
 

@@ -14,6 +14,8 @@ import msgspec
 from tao_dynamo.page.wire import Snapshot
 
 FRESH_S = 0.5
+SHARE = 0.05
+"""Share of the router's time that looking may take, however many sessions there are: more of them, fewer looks."""
 _WORTH_PACKING = 2048
 
 
@@ -31,7 +33,7 @@ class Shared:
 
     Args:
         make: looks at the router.
-        fresh_s: for how long a snapshot is handed out again.
+        fresh_s: for how long a snapshot is handed out again, at least.
         clock: seconds that never run backwards.
     """
 
@@ -50,13 +52,15 @@ class Shared:
         self._making: asyncio.Task[Shot] | None = None
 
     async def get(self) -> Shot:
-        """The snapshot, at most ``fresh_s`` old.
+        """The snapshot, at most ``fresh_s`` old, or older where looking takes long.
 
         Raises:
             Exception: what looking at the router raised; the next one to ask tries again.
         """
-        if self._last is not None and self._clock() - self._last[0] < self._fresh_s:
-            return self._last[1]
+        if self._last is not None:
+            since, shot = self._last
+            if self._clock() - since < max(self._fresh_s, shot.snapshot.took_ms / 1e3 / SHARE):
+                return shot
         if self._making is None or self._making.done():
             self._making = asyncio.get_running_loop().create_task(self._shoot(), name="tao snapshot")
         # One viewer that leaves does not take the snapshot away from the others.

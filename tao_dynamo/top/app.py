@@ -14,6 +14,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Input, Static
+from textual.worker import WorkType
 
 from tao_dynamo.errors import TaoError
 from tao_dynamo.page.wire import Snapshot
@@ -113,7 +114,8 @@ class Top(App[None]):
     def _look(self) -> None:
         if not self._frozen and not self._looking:
             self._looking = True
-            self.run_worker(self._fetch, group="look")
+            fetch: WorkType[None] = self._fetch
+            self.run_worker(fetch, group="look")
 
     async def _fetch(self) -> None:
         try:
@@ -229,7 +231,8 @@ class Top(App[None]):
             self._draw()
 
         if self._open is not None:
-            self.run_worker(partial(fetch, self._open), group="explain", exclusive=True)
+            work: WorkType[None] = partial(fetch, self._open)
+            self.run_worker(work, group="explain", exclusive=True)
 
     def action_search(self) -> None:
         """Open the search."""

@@ -149,6 +149,20 @@ async def test_many_who_look_at_once_cost_one_look() -> None:
     assert looks == 2
 
 
+async def test_a_look_that_takes_long_is_taken_less_often() -> None:
+    slow = msgspec.structs.replace(FakeRouter(sessions=1).snapshot(), took_ms=100.0)
+
+    async def make() -> Snapshot:
+        return slow
+
+    now = 0.0
+    shared = Shared(make, clock=lambda: now)
+    for then, made in ((0.0, 1), (0.6, 1), (1.9, 1), (2.1, 2)):
+        now = then
+        await shared.get()
+        assert shared.made == made
+
+
 async def test_a_look_that_fails_is_told_and_the_next_one_works() -> None:
     router = FakeRouter()
     fail = True

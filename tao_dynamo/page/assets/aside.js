@@ -6,6 +6,7 @@ const HISTORY_ORDER = ["running", "tool", "idle", "paused", "waiting"];
 const history = [];
 
 function drawHistory(shot) {
+  if (history.length && history[history.length - 1][0] === shot.at) return;
   history.push([shot.at, shot.by_state]);
   while (history.length > 1 && history[0][0] < shot.at - KEPT_S) history.shift();
   const svg = $("history");
