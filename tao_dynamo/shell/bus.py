@@ -255,7 +255,7 @@ class Bus:
                 declared_s=event.declared_s,
                 timeout_s=event.timeout_s,
                 command=event.command,
-                tenant=event.tenant,
+                tenant=self.tenants.history(session, event.tenant),
             )
             expected = predictor.remaining(session, t)
             if expected is not None:

@@ -48,6 +48,16 @@ class Tenants:
             return claimed == tenant
         return namespace == tenant and claimed in (None, tenant)
 
+    def history(self, session_id: str, claimed: str | None) -> str | None:
+        """Whose history of tools an event is about: a session's own tenant's, else one that no tenant has.
+
+        A session without a tenant may claim one, to learn apart from others, but it teaches no real tenant's history.
+        """
+        tenant = self._of.get(session_id)
+        if tenant is not None or not claimed:
+            return tenant
+        return f"claimed\0{claimed}"
+
     def forget(self, session_id: str) -> None:
         """The session has ended."""
         self._of.pop(session_id, None)

@@ -94,6 +94,15 @@ async def test_a_tool_event_moves_no_session_of_another_tenant() -> None:
     assert len(world.bus.tenants) == 0
 
 
+def test_a_session_without_a_tenant_teaches_no_tenants_history() -> None:
+    tenants = Tenants(("tao",))
+    tenants.turn("s", "acme")
+    assert tenants.history("s", None) == tenants.history("s", "acme") == "acme"
+    assert tenants.history("stray", None) is None
+    assert tenants.history("stray", "acme") not in ("acme", None)
+    assert tenants.history("stray", "acme") != tenants.history("stray", "umbrella")
+
+
 def test_tenants_are_bounded() -> None:
     tenants = Tenants(max_sessions=3)
     for number in range(100):
