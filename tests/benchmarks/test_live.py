@@ -73,7 +73,7 @@ def test_arms_run_the_same_sessions_and_a_stopped_run_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "runs.jsonl"
-    args = ["live", *SMALL, "--out", str(out), "--json"]
+    args = ["live", *SMALL, "--keep-workers", "--out", str(out), "--json"]
     assert cli.main([*args, "--policy", "thunderagent"]) == 0
     capsys.readouterr()
     first = out.read_text()
