@@ -118,6 +118,9 @@ class Router(Protocol):
     def cache_changed(self, node: int, changes: Mapping[str, int], t: float) -> list[Action]:
         """Tokens of their own that sessions and shared prompts (by key) have on a node now."""
 
+    def host_changed(self, node: int, changes: Mapping[str, int]) -> None:
+        """Likewise with those in the node's host tier; 0 where it adds nothing. Comes before the other."""
+
     def time_passes(self, t: float) -> list[Action]:
         """A time that was asked for has come."""
 
@@ -170,6 +173,9 @@ class Plain:
     def cache_changed(self, node: int, changes: Mapping[str, int], t: float) -> list[Action]:
         """Nothing."""
         return []
+
+    def host_changed(self, node: int, changes: Mapping[str, int]) -> None:
+        """Nothing."""
 
     def time_passes(self, t: float) -> list[Action]:
         """Nothing."""

@@ -96,7 +96,7 @@ class Tao(Plain):
         policy = variant.policy
         self._policy = policy
         self._ids = [NodeId(i + 1, 0) for i in self.nodes]
-        self._credit = Credit(policy.credit_half_life_s, on=variant.credit)
+        self._credit = Credit(policy.credit_half_life_s, on=variant.credit, host_worth=policy.host_credit)
         self._predictor = Predictor(policy.predictor, horizon_s=policy.horizon_s, refresh_s=policy.refresh_s)
         self._demote = variant.demote
         self._homes: dict[str, int] = {}
@@ -169,6 +169,10 @@ class Tao(Plain):
         home = self._homes.pop(session, None)
         gone: list[Action] = [Demote(session, home)] if self._demote and home is not None else []
         return gone + self._carry_out(self._core.session_ended(session, t), t)
+
+    def host_changed(self, node: int, changes: Mapping[str, int]) -> None:
+        """Keep the credit's evidence."""
+        self._credit.host_changed(self._ids[node], changes)
 
     def cache_changed(self, node: int, changes: Mapping[str, int], t: float) -> list[Action]:
         """Keep the credit's evidence."""

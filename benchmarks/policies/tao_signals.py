@@ -19,14 +19,17 @@ class Credit:
     Args:
         half_life_s: of the decay, in seconds.
         on: False is the ablation without credit.
+        host_worth: what a token in the host tier counts.
     """
 
-    def __init__(self, half_life_s: float, *, on: bool) -> None:
+    def __init__(self, half_life_s: float, *, on: bool, host_worth: float) -> None:
         self._half_life = half_life_s
         self._on = on
         self._here: dict[str, dict[NodeId, int]] = {}
         self._seen: dict[str, dict[NodeId, float]] = {}
         self._shared: dict[str, tuple[str, int]] = {}
+        self._host_worth = host_worth
+        self._host: dict[str, dict[NodeId, int]] = {}
 
     def shared_by(self, session_id: str, key: str, tokens: int) -> None:
         """The session's prompts begin with this shared one."""
@@ -43,6 +46,16 @@ class Credit:
             else:
                 before.pop(node, None)
 
+    def host_changed(self, node: NodeId, changes: Mapping[str, int]) -> None:
+        """KV events of the host tier: how far it goes on where the device ends."""
+        if not self._host_worth:
+            return
+        for key, tokens in changes.items():
+            if tokens:
+                self._host.setdefault(key, {})[node] = tokens
+            elif key in self._host:
+                self._host[key].pop(node, None)
+
     def resident(self, session_id: str) -> dict[NodeId, int]:
         """Tokens of the session's context on each node, its shared prompt included."""
         if not self._on:
@@ -54,6 +67,9 @@ class Credit:
             found[node] = length + own.get(node, 0) if tokens >= length else tokens
         if not length:
             found.update(own)
+        for node, tokens in self._host.get(session_id, {}).items():
+            before = found.get(node, 0)
+            found[node] = before + max(0, int(self._host_worth * (length + tokens - before)))
         return found
 
     def credits(self, session_id: str, t: float) -> dict[NodeId, int]:
@@ -72,12 +88,12 @@ class Credit:
 
     def forget(self, session_id: str) -> None:
         """The session is gone."""
-        for table in (self._here, self._seen, self._shared):
+        for table in (self._here, self._seen, self._shared, self._host):
             table.pop(session_id, None)
 
     def forget_node(self, node: NodeId) -> None:
         """The node is gone."""
-        for per_node in self._here.values():
+        for per_node in (*self._here.values(), *self._host.values()):
             per_node.pop(node, None)
 
 

@@ -62,6 +62,12 @@ class PrefixCache:
         """Tokens on the device of one session's own, or of one shared prompt."""
         return self._here(key)
 
+    def host_tokens_of(self, key: str) -> int:
+        """Tokens in the host tier that go on where those on the device end, counted from the key's first."""
+        here = self._here(key)
+        more = self._loadable(key, here, self._host.get(key, (0, 0))[1])
+        return here + more if more else 0
+
     def take(self, chain: Chain, prompt: int, now: float) -> Grant | None:
         """Reserve a whole prompt, taking over what is cached of it. None when there is no room.
 
@@ -227,6 +233,7 @@ class PrefixCache:
             oldest, (low, high) = next(iter(self._host.items()))
             gone = min(high - low, self._host_tokens - self._host_capacity)
             self._host_tokens -= gone
+            self.touched.add(oldest)
             if gone == high - low:
                 del self._host[oldest]
             else:

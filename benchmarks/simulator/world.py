@@ -318,6 +318,7 @@ class World:
         """See :class:`benchmarks.simulator.node.Listener`. The router hears of it later."""
         cache = self.nodes[node].cache
         changes = {key: cache.tokens_of(key) for key in sorted(keys) if not key.startswith("\0")}
+        host = {key: cache.host_tokens_of(key) for key in changes} if self.setup.host_tokens else {}
 
         def come() -> None:
             for key, tokens in changes.items():
@@ -325,6 +326,8 @@ class World:
                     self._views.setdefault(key, {})[node] = tokens
                 elif key in self._views:
                     self._views[key].pop(node, None)
+            if host:
+                self._router.host_changed(node, host)
             self._act(self._router.cache_changed(node, changes, self.calendar.now))
 
         self.calendar.at(self.calendar.now + self.setup.kv_lag_s, come)

@@ -109,6 +109,18 @@ def test_a_shared_prompt_that_left_the_device_comes_from_the_host_too() -> None:
     assert grant == Grant(cached=0, loaded=192), "its shared prompt, and its own tokens after it"
 
 
+def test_what_the_host_tier_adds_is_told_and_when_it_is_lost() -> None:
+    cache = PrefixCache(300, 16, host_capacity=100)
+    serve(cache, "a", 200)
+    assert cache.host_tokens_of("a") == 0
+    serve(cache, "b", 200)
+    assert (cache.tokens_of("a"), cache.host_tokens_of("a")) == (100, 168)
+    cache.touched.clear()
+    serve(cache, "c", 250)
+    assert cache.host_tokens_of("a") < 168
+    assert "a" in cache.touched
+
+
 def test_a_rewrite_cuts_the_host_tier_too() -> None:
     cache = PrefixCache(300, 16, host_capacity=1000)
     serve(cache, "a", 200)
