@@ -82,6 +82,7 @@ ABLATIONS: dict[str, Variant] = {
     "tao-no-balance": _variant(balance=False),
     "tao-one-mark": _variant(admission_mark=DEFAULT.pause_mark),
     "tao-no-long-tool": _variant(long_tool_factor=1.0),
+    "tao-no-host-tier": _variant(host_tier="off"),
     "tao-oracle-tools": Variant(oracle=True),
     "tao-demote": Variant(demote=True),
 }

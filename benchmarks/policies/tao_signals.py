@@ -22,7 +22,7 @@ class Credit:
         host_worth: what a token in the host tier counts.
     """
 
-    def __init__(self, half_life_s: float, *, on: bool, host_worth: float) -> None:
+    def __init__(self, half_life_s: float, *, on: bool, host_worth: float = 0.0) -> None:
         self._half_life = half_life_s
         self._on = on
         self._here: dict[str, dict[NodeId, int]] = {}
