@@ -162,6 +162,18 @@ def test_credit_decays_and_follows_evictions() -> None:
     assert Credit(10.0, on=False).credits("s", 0.0) == {}
 
 
+def test_the_host_tier_counts_where_it_goes_on() -> None:
+    one, two = NodeId(1, 0), NodeId(2, 0)
+    credit = Credit(10.0, on=True, host_worth=0.5)
+    credit.shared_by("s", "shared/h", 100)
+    credit.changed(one, {"shared/h": 100, "s": 200}, 0.0)
+    credit.host_changed(one, {"s": 300})
+    credit.host_changed(two, {"s": 300})
+    assert credit.resident("s") == {one: 350, two: 200}
+    credit.host_changed(two, {"s": 0})
+    assert credit.resident("s") == {one: 350}
+
+
 def test_an_unknown_policy() -> None:
     with pytest.raises(ConfigError, match="--policy"):
         named("best")
