@@ -248,8 +248,8 @@ def _node_view(state: State, node: NodeId) -> NodeView:
 def _reason(state: State, session: Session, best: _BestRooms) -> str:
     if session.state is SessionState.PAUSED:
         if state.readiness.running(session.id):
-            return "its tool runs; it gets room when that is about to return and a node has room"
-        return "it gets room with its next turn"
+            return "gets room when its tool is about to return and a node has room for it"
+        return "gets room with its next turn"
     if session.state is not SessionState.WAITING:
         return ""
     if not state.rooms:

@@ -133,6 +133,8 @@ class Top(App[None]):
 
     def _draw(self) -> None:
         shot = self._shot
+        if not self.query("#top"):  # an answer that comes before the screen is made, or after it has gone
+            return
         top = self.query_one("#top", Static)
         if shot is None:
             top.update(Text(self._trouble or f"asking {self._source.url} …", drawing.BAD if self._trouble else ""))

@@ -7,12 +7,17 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tao_dynamo import __version__
 from tao_dynamo.errors import ConfigError, TaoError, UsageError
 from tao_dynamo.top import words
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 DEFAULT_PORT = 8260
+_PIPE_WIDTH = 160
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,20 +94,26 @@ def _top(args: argparse.Namespace, env: Mapping[str, str]) -> int:
     if args.sort is not None and args.sort not in columns.KEYS:
         raise ConfigError("--sort", args.sort, f"one of {', '.join(columns.KEYS)}")
     if args.once or not sys.stdout.isatty():
-        from rich.console import Console
-
         shot = client.snapshot()
         down = columns.COLUMNS[columns.KEYS.index(args.sort)].down if args.sort else False
         rows = columns.arrange(
             shot.sessions, states=states, query="", names=drawing.names(shot), sort=args.sort, down=down
         )
-        printed.show(Console(), shot, rows, limit=limit, sort=args.sort)
+        printed.show(_console(), shot, rows, limit=limit, sort=args.sort)
         return 0
     from tao_dynamo.top.app import Top
 
     client.snapshot()  # so that a wrong address is told in one line, and not on a screen of its own
     Top(client, every_s=every, states=states, sort=args.sort).run()
     return 0
+
+
+def _console() -> Console:
+    """Where nobody says how wide a line may be, wide enough for all columns."""
+    from rich.console import Console
+
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console() if told else Console(width=_PIPE_WIDTH)
 
 
 def _url(given: str | None, env: Mapping[str, str]) -> str:

@@ -197,7 +197,7 @@ class FakeRouter:
                 source="history",
             )
         if state == "paused":
-            reason = "its tool runs; it gets room when that is about to return and a node has room"
+            reason = "gets room when its tool is about to return and a node has room for it"
             return msgspec.structs.replace(row, reason=reason)
         return msgspec.structs.replace(
             row, node=node, held=needs, output=pick.randrange(300) if state == "running" else 0

@@ -52,8 +52,8 @@ function updatePlan(item, plan) {
   setText(what, `${plan.placed} of ${plural(plan.candidates, "session")} placed`);
   setText(ago, `${seconds(plan.ago_s)} ago`);
   const says = [plan.method, milliseconds(plan.seconds), plan.optimal ? "optimal" : gap(plan)];
-  if (plan.note) says.push(plan.note);
   setText(note, says.join(" · "));
+  if (item.title !== plan.note) item.title = plan.note;
   setText(refused, Object.entries(plan.refused).map(([why, n]) => `${n} refused: ${why}`).join("; "));
   refused.hidden = !Object.keys(plan.refused).length;
 }
