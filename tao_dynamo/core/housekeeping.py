@@ -14,8 +14,7 @@ SWEEP_LIMIT = 2000
 
 def sweep(state: State, t: float) -> list[Decision]:
     """Close sessions that have been silent for too long; release room that only silence holds."""
-    out: list[Decision] = []
-    tiers.choose(state)
+    out = tiers.choose(state, t)
     for session in _silent(state, state.policy.session_expiry_s, t):
         state.close(session, t)
         state.counters["sessions_expired"] += 1

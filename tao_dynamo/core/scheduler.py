@@ -53,8 +53,7 @@ class Scheduler:
         """A node is there, or tells another capacity than before."""
         self._state.rooms.join(node, capacity_tokens, block_size, host_tokens)
         self._state.opportunity = True
-        tiers.choose(self._state)
-        out = pausing.relieve(self._state, node, t)
+        out = [*tiers.choose(self._state, t), *pausing.relieve(self._state, node, t)]
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
     def node_left(self, node: NodeId, t: float) -> list[Decision]:
@@ -77,7 +76,7 @@ class Scheduler:
                 state.move(session, None)
                 state.overdue_holders.pop(holder, None)
         state.credit.forget_node(node)
-        tiers.choose(state)
+        out += tiers.choose(state, t)
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
     def node_stale(self, node: NodeId, stale: bool, t: float) -> list[Decision]:

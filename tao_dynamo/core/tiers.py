@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which marks are in force: the device's alone, or those for a host tier that holds whoever waits (DESIGN §4.9).
 
-Where the nodes' host memory holds the KV cache of every session that has no room on a device, giving room away costs a
+Where the nodes' host memory holds the KV cache of the sessions that have no room on a device, giving room away costs a
 load from there and not a prompt computed anew. Then a session in a tool call weighs nothing, and admission goes up to
-the whole node.
+the whole node. It pays well before the tier holds them all (docs/scheduler.md has the figures).
 """
 
 from __future__ import annotations
 
+from tao_dynamo.core import pausing
+from tao_dynamo.core.decisions import Decision
 from tao_dynamo.core.state import State
 
-SLACK = 1.1
-"""Once in force, the tier may be overfull by this factor before it no longer is, so that the marks do not flap."""
+ENOUGH, STILL_ENOUGH = 0.5, 0.4
+"""Share of what does not fit the devices that the tier must hold to be counted on, and to go on being so."""
 
 
-def choose(state: State) -> None:
-    """Put in force the marks that fit what is there now."""
+def choose(state: State, t: float) -> list[Decision]:
+    """Put in force the marks that fit what is there now; where sessions weigh more by them, some are paused."""
     wanted = state.policy.host_tier
     if wanted == "auto":
         host = sum(room.host_tokens for room in state.rooms.values())
-        room = (state.rooms.total + host) * (SLACK if state.host_tier else 1.0)
-        in_force = bool(host) and state.contexts <= room
+        beyond = state.contexts - state.rooms.total
+        in_force = host > 0 and host >= beyond * (STILL_ENOUGH if state.host_tier else ENOUGH)
     else:
         in_force = wanted == "on"
     if in_force == state.host_tier:
-        return
+        return []
     state.host_tier = in_force
     state.rooms.mark = 1.0 if in_force else state.policy.admission_mark
     state.opportunity = True
@@ -32,3 +34,4 @@ def choose(state: State) -> None:
     for session in state.sessions.values():
         if session.node is not None and not session.turns:
             state.hold(session, session.node)
+    return [decision for node in list(state.rooms) for decision in pausing.relieve(state, node, t)]

@@ -94,13 +94,14 @@ def test_what_is_in_the_tier_does_not_grow_old() -> None:
 
 
 def test_too_small_a_tier_leaves_the_marks_and_becoming_too_small_brings_them_back() -> None:
-    d = driver(5000)
+    d = driver(3000)
     in_a_tool(d, "s1", 6000)
     in_a_tool(d, "s2", 6000)
-    assert d.core.statistics(d.t).host_tier is True, "12,200 tokens of context, 15,000 of room"
+    d.advance(2.0)
+    assert d.core.statistics(d.t).host_tier is True, "2,200 of 12,200 tokens do not fit the device"
     in_a_tool(d, "s3", 6000)
     d.advance(2.0)
-    assert d.core.statistics(d.t).host_tier is False
+    assert d.core.statistics(d.t).host_tier is False, "8,300 do not, and the tier holds less than 0.4 of that"
     d.run(d.core.session_ended("s1", d.t))
     d.run(d.core.session_ended("s2", d.t))
     d.advance(2.0)
