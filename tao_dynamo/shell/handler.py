@@ -21,6 +21,7 @@ from tao_dynamo.shell.loop import Driver, Ticket
 from tao_dynamo.shell.outlet import Outlet, Pull
 from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
 from tao_dynamo.shell.relay import Chunk, Pace, Relay
+from tao_dynamo.shell.tracing import NoTracing, Trace, Tracing
 from tao_dynamo.shell.workers import Workers
 from tool_hooks.predictor import Predictor
 
@@ -42,6 +43,9 @@ class Context(Protocol):
     def async_killed_or_stopped(self) -> asyncio.Future[bool]:
         """Done when the client leaves."""
 
+    def trace_headers(self) -> dict[str, str] | None:
+        """W3C headers of the trace that the request belongs to."""
+
 
 class Chunks(Protocol):
     """A worker's answer, in batches of what was there at one time."""
@@ -61,9 +65,16 @@ class Forward(Protocol):
 
 
 @dataclass(slots=True)
-class _Run:
-    """What has come back of a turn."""
+class _Work:
+    """A turn on its way, and what has come back of it."""
 
+    request: dict[str, Any]
+    ask: Ask
+    ticket: Ticket
+    context: Context
+    first_hash: int | None
+    outlet: Outlet
+    trace: Trace
     produced: int = 0
     reported: int = 0
     cached: int | None = None
@@ -88,6 +99,7 @@ class Handler:
     ) -> None:
         self.counters: Counter[str] = Counter()
         self.pace = Pace()
+        self.tracing: Tracing = NoTracing()
         self.on_credit: Callable[[int, int], None] = lambda _predicted, _confirmed: None
         self._driver = driver
         self._forward = forward
@@ -125,14 +137,21 @@ class Handler:
             self._end_session(ask.session_id)
             outlet.put([{"token_ids": [], "finish_reason": "stop", "index": 0}])
             return
+        trace = self.tracing.turn(context.trace_headers, request=context.id(), session=ask.session_id or "")
+        trace.part("placement", prompt_tokens=len(ask.tokens))
+        error: BaseException | None = None
         turn, first_hash = self._turn(ask, context)
         session = ask.session_id
         if session is not None:
             self._live[session] += 1
         ticket = self._driver.arrive(turn)
         try:
-            await self._serve(request, ask, ticket, context, first_hash, outlet)
+            await self._serve(_Work(request, ask, ticket, context, first_hash, outlet, trace))
+        except BaseException as caught:
+            error = caught
+            raise
         finally:
+            trace.end(error)
             self._driver.leave(ticket)
             if session is not None:
                 self._live[session] -= 1
@@ -182,38 +201,35 @@ class Handler:
         )
         return turn, hashes[0] if hashes else None
 
-    async def _serve(
-        self,
-        request: dict[str, Any],
-        ask: Ask,
-        ticket: Ticket,
-        context: Context,
-        first_hash: int | None,
-        outlet: Outlet,
-    ) -> None:
+    async def _serve(self, work: _Work) -> None:
         scheduler = self._driver.scheduler
-        run = _Run()
+        context, ticket = work.context, work.ticket
         ok = False
         tries = 0
         try:
             while True:
+                if ticket.answer is None:
+                    work.trace.part("wait")
                 admit = await self._answer(ticket, context)
                 if admit is None:
                     return
                 node = admit.node
-                _pin(request, node)
+                _pin(work.request, node)
+                work.trace.part(
+                    "forward", node=str(node), credit_tokens=admit.credit_tokens, waited_s=admit.waited_s, tries=tries
+                )
                 try:
-                    await self._stream(request, admit, context, run, first_hash, outlet)
+                    await self._stream(work, admit)
                 except Exception as error:
                     if context.is_stopped():
                         return
-                    if run.started or tries >= self._retries or not self._failures.worker_gone(error):
+                    if work.started or tries >= self._retries or not self._failures.worker_gone(error):
                         self.counters["failed_turns"] += 1
-                        raise self._failures.translate(error, run.started) from error
+                        raise self._failures.translate(error, work.started) from error
                     tries += 1
                     self.counters["displaced_turns"] += 1
                     log.warning("turn_displaced", request=ticket.request_id, node=node, error=error)
-                    self._displace(ticket, node, ask)
+                    self._displace(ticket, node, work.ask)
                     continue
                 ok = not context.is_stopped()
                 return
@@ -222,8 +238,8 @@ class Handler:
                 self._driver.feed(
                     scheduler.turn_ended,
                     ticket.request_id,
-                    cached_tokens=run.cached,
-                    output_tokens=run.produced,
+                    cached_tokens=work.cached,
+                    output_tokens=work.produced,
                 )
             elif context.is_stopped():
                 self.counters["cancelled_turns"] += 1
@@ -252,52 +268,45 @@ class Handler:
             raise self._failures.refused(answer)
         return answer
 
-    async def _stream(
-        self,
-        request: dict[str, Any],
-        admit: Admit,
-        context: Context,
-        run: _Run,
-        first_hash: int | None,
-        outlet: Outlet,
-    ) -> None:
+    async def _stream(self, work: _Work, admit: Admit) -> None:
         feed, grown = self._driver.feed, self._driver.scheduler.tokens
-        answer = await self._forward(request, admit.node, context)
-        relay = Relay(outlet.put, self.pace)
+        answer = await self._forward(work.request, admit.node, work.context)
+        relay = Relay(work.outlet.put, self.pace)
         try:
             async for batch in answer:
                 for chunk in batch:
-                    run.produced += len(chunk.get("token_ids") or ())
+                    work.produced += len(chunk.get("token_ids") or ())
                     usage = chunk.get("completion_usage")
                     if usage:
-                        self._note_usage(usage, run)
+                        self._note_usage(usage, work)
                 relay.add(batch)
-                if run.produced - run.reported >= REPORT_EVERY:
-                    feed(grown, admit.request_id, run.produced - run.reported)
-                    run.reported = run.produced
-                if not run.started and run.produced:
-                    run.started = True
-                    self._first_token(admit, run, first_hash)
+                if work.produced - work.reported >= REPORT_EVERY:
+                    feed(grown, admit.request_id, work.produced - work.reported)
+                    work.reported = work.produced
+                if not work.started and work.produced:
+                    work.started = True
+                    self._first_token(admit, work)
         finally:
             answer.close()
             relay.close()
 
-    def _first_token(self, admit: Admit, run: _Run, first_hash: int | None) -> None:
+    def _first_token(self, admit: Admit, work: _Work) -> None:
+        work.trace.event("first_token")
         self._driver.feed(self._driver.scheduler.first_token, admit.request_id)
         self._workers.trust(admit.node.worker_id)
-        if self.follower is not None and first_hash is not None:
-            self.follower.ran(admit.node, (first_hash,))
-        if admit.session_id is not None and run.cached is not None:
+        if self.follower is not None and work.first_hash is not None:
+            self.follower.ran(admit.node, (work.first_hash,))
+        if admit.session_id is not None and work.cached is not None:
             self.counters["credit_predicted_tokens"] += admit.credit_tokens
-            self.counters["credit_confirmed_tokens"] += run.cached
+            self.counters["credit_confirmed_tokens"] += work.cached
             self.counters["turns_with_credit"] += admit.credit_tokens > 0
-            self.on_credit(admit.credit_tokens, run.cached)
+            self.on_credit(admit.credit_tokens, work.cached)
 
     @staticmethod
-    def _note_usage(usage: dict[str, Any], run: _Run) -> None:
+    def _note_usage(usage: dict[str, Any], work: _Work) -> None:
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         if isinstance(cached, int):
-            run.cached = cached
+            work.cached = cached
 
     def _displace(self, ticket: Ticket, node: NodeId, ask: Ask) -> None:
         """The worker is gone before the first token: the turn goes back for another node."""

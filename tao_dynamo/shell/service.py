@@ -35,7 +35,7 @@ from tao_dynamo.core.scheduler import Scheduler
 from tao_dynamo.errors import ConfigError, StackError
 from tao_dynamo.page.server import PageServer, is_loopback
 from tao_dynamo.page.shared import Shared
-from tao_dynamo.shell import status
+from tao_dynamo.shell import status, tracing
 from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
 from tao_dynamo.shell.direct import Plane, can_go_direct
@@ -75,7 +75,6 @@ class Service:
         self.credit = CreditTable(
             self.index,
             half_life_s=policy.credit_half_life_s,
-            tier_factors={"host_pinned": policy.host_credit},
             stale_discount=policy.stale_discount,
             max_sessions=policy.max_sessions,
         )
@@ -98,6 +97,7 @@ class Service:
         )
         self._next_node = 0
         self._pushers = threads()
+        self._tracing = tracing.from_env(os.environ)
         self._forward: Forwarder | None = None
         self._page: PageServer | None = None
 
@@ -133,6 +133,7 @@ class Service:
             failures=DynamoFailures(),
             retries=config.retries,
         )
+        self.handler.tracing = self._tracing
         if config.direct_streams and can_go_direct(os.environ):
             self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent))
         self.planner.start(wait_s=0)
@@ -187,6 +188,7 @@ class Service:
         if self._forward is not None:
             await self._forward.close()
         self._pushers.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._tracing.close)
         await asyncio.to_thread(self.planner.close)
 
     # --- endpoints

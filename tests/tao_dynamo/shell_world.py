@@ -58,6 +58,9 @@ class FakeContext:
     def async_killed_or_stopped(self) -> asyncio.Future[bool]:
         return asyncio.shield(self._stopped)
 
+    def trace_headers(self) -> dict[str, str] | None:
+        return {"traceparent": "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"}
+
     def stop(self) -> None:
         self._stopped.set_result(True)
 
