@@ -14,6 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         sys.stderr.write(f"tao-events: needs the package {error.name}; pip install 'tao-dynamo[router]'\n")
         return 2
+    except KeyboardInterrupt:
+        return 130
     return command(argv)
 
 

@@ -196,7 +196,7 @@ async def test_c16_after_the_bus_was_away_every_node_is_fetched_once_with_jitter
     await follower.close()
 
 
-async def test_replicas_do_not_all_ask_at_the_same_moment() -> None:
+async def test_c16_replicas_do_not_all_ask_at_the_same_moment() -> None:
     asked_at = []
     followers = []
     for _ in range(8):

@@ -304,7 +304,7 @@ async def test_the_bus_may_come_after_us_and_the_second_server_will_do(caplog: p
 
 
 @pytest.mark.nats
-async def test_one_replica_leaves_and_the_other_reads_on(server: Server) -> None:
+async def test_c16_one_replica_leaves_and_the_other_reads_on(server: Server) -> None:
     first, second = Ears(), Ears()
     readers = [EventReader(BusOptions(servers=(server.url,)), [SUBJECT], ears) for ears in (first, second)]
     for reader in readers:

@@ -70,7 +70,7 @@ def test_metrics() -> None:
     assert forward.counter_id == 33
 
 
-def test_an_unknown_kind_is_counted_and_the_next_event_read() -> None:
+def test_c2_an_unknown_kind_is_counted_and_the_next_event_read() -> None:
     read = wire.decode_kv_events(
         payload_of(router_event({"moved": {"to": 1}}), router_event("paused"), router_event("cleared"))
     )
