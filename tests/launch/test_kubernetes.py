@@ -9,9 +9,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 import yaml
@@ -169,37 +171,102 @@ def test_the_router_takes_its_words_and_follows_the_workers_of_its_own_hash(monk
     assert parse(["--endpoint", "w.backend.generate"], {}).endpoint == "w.backend.generate"
 
 
+NEXT_HASH = "def67890"
+
+
+class Pods:
+    """Processes started as the operator starts containers, beside a graph whose discovery they share."""
+
+    def __init__(self, stack: Stack, logs: Path) -> None:
+        self.stack = stack
+        self._logs = logs
+        self._all: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, module: str, words: list[str], **env: str) -> None:
+        with (self._logs / name).open("wb") as log:
+            self._all[name] = subprocess.Popen(
+                [sys.executable, "-m", module, *words],
+                env=os.environ | self.stack.env | env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start_router(self, suffix: str) -> int:
+        """Start a router of this hash; return its system port."""
+        port = free_port()
+        env = OPERATOR | {
+            "DYN_NAMESPACE": "workers",
+            "DYN_NAMESPACE_WORKER_SUFFIX": suffix,
+            "DYN_DISCOVERY_BACKEND": "file",
+            "DYN_SYSTEM_PORT": str(port),
+            "DYN_SYSTEM_ENABLED": "true",
+            "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS": '["generate"]',
+        }
+        words = expand(containers(graph())["TaoRouter"]["args"], env)
+        self.start(suffix, "tao_dynamo", [*words, "--tao-page-port", "none"], **env)
+        return port
+
+    def stop(self, name: str) -> None:
+        process = self._all.pop(name)
+        process.terminate()
+        process.wait(30)
+
+    def close(self) -> None:
+        for process in self._all.values():
+            process.kill()
+            process.wait(30)
+
+
+@pytest.fixture
+def pods(operated: Stack, tmp_path: Path) -> Iterator[Pods]:
+    made = Pods(operated, tmp_path)
+    yield made
+    made.close()
+
+
 @pytest.mark.dynamo
-@pytest.mark.timeout(110)
-def test_a_router_started_as_the_operator_does_finds_the_workers_and_answers_the_probes(
-    operated: Stack, tmp_path: Path
-) -> None:
-    port = free_port()
-    env = OPERATOR | {
-        "DYN_NAMESPACE": "workers",
-        "DYN_DISCOVERY_BACKEND": "file",
-        "DYN_SYSTEM_PORT": str(port),
-        "DYN_SYSTEM_ENABLED": "true",
-        "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS": '["generate"]',
-    }
-    words = expand(containers(graph())["TaoRouter"]["args"], env)
-    file = tmp_path / "log"
-    with file.open("wb") as log:
-        router = subprocess.Popen(
-            [sys.executable, "-m", "tao_dynamo", *words, "--tao-page-port", "none"],
-            env=os.environ | operated.env | env,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+@pytest.mark.timeout(240)
+def test_a_rolling_update_fails_no_turn_and_keeps_sessions_with_their_router(pods: Pods) -> None:
+    stack = pods.stack
+    new_worker = ["--endpoint", f"dyn://workers-{NEXT_HASH}.backend.generate", "--model-path", str(stack.model_path)]
+    new_worker += ["--model-name", stack.model_name, "--block-size", "16", "--num-gpu-blocks-override", "2048"]
+    pods.start("worker", "dynamo.mocker", new_worker, DYN_SYSTEM_PORT="0")
+    ports = [pods.start_router(suffix) for suffix in (WORKER_HASH, NEXT_HASH)]
+    # The mocker cannot hide its models, so the frontend looks at the routers' namespace alone.
+    http = free_port()
+    words = [*containers(graph())["Frontend"]["args"], "--namespace", "workers", "--http-port", str(http)]
+    pods.start("frontend", "dynamo.frontend", words)
+    for port in ports:
+        # What the operator's probes ask.
+        assert wait_until(lambda port=port: probe(port, "/health").get("status") == "ready", 90)  # type: ignore[misc]
+        assert probe(port, "/live")
+    nodes = [[node["node"] for node in get_json(port, "/engine/tao/status")["nodes"]] for port in ports]
+    assert [len(seen) for seen in nodes] == [1, 1]
+    assert nodes[0] != nodes[1], "each router follows the workers of its own hash"
+
+    def turn(session: str) -> int:
+        ask = {"model": stack.model_name, "prompt": "Hello", "max_tokens": 1}
+        headers = {"x-dynamo-session-id": session}
         try:
-            assert wait_until(lambda: probe(port, "/health").get("status") == "ready", 60), file.read_text()
-            assert probe(port, "/live")
-            status = get_json(port, "/engine/tao/status")
-            assert [node["stale"] for node in status["nodes"]] == [False]
-        finally:
-            router.terminate()
-            router.wait(30)
+            return httpx.post(
+                f"http://127.0.0.1:{http}/v1/completions", json=ask, headers=headers, timeout=30
+            ).status_code
+        except httpx.TransportError:
+            return 0
+
+    def turns(port: int) -> int:
+        return int(get_json(port, "/engine/tao/status")["turns"].get("session_turns", 0))
+
+    assert wait_until(lambda: turn("first") == 200, 60)
+    assert wait_until(lambda: all(turn(f"probe-{n}") == 200 for n in range(4)) and all(map(turns, ports)), 60)
+    for session in ("a", "b"):
+        before = [turns(port) for port in ports]
+        assert [turn(session) for _ in range(4)] == [200] * 4
+        assert sorted(after - was for after, was in zip([turns(p) for p in ports], before, strict=True)) == [0, 4]
+    # The old generation goes; its sessions go on with the new one.
+    pods.stop(WORKER_HASH)
+    assert [turn(session) for session in ("a", "b", "a", "b")] == [200] * 4
 
 
 def probe(port: int, path: str) -> dict[str, Any]:
@@ -217,6 +284,7 @@ def test_the_frontend_takes_its_words() -> None:
     FrontendArgGroup().add_arguments(made)
     given = made.parse_args(containers(graph())["Frontend"]["args"])
     assert given.router_mode == "round-robin"
+    assert given.session_affinity_ttl_secs == 1800
 
 
 def test_the_workers_kv_events_are_what_vllm_reads() -> None:
