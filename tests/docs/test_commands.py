@@ -31,6 +31,8 @@ MODULES = {
 NOT_OURS = {"--TaoRouter", "--Worker", "--Frontend", "--KvRouter"}
 """Options of services, which ``dynamo serve`` hands on."""
 
+pytestmark = pytest.mark.timeout(400)
+
 SHELL = [block for block in blocks() if block.language in ("sh", "bash", "console")]
 RUNNABLE = [block for block in SHELL if block.run]
 
@@ -40,7 +42,7 @@ def help_of(*words: str) -> str:
     """What ``words --help`` says."""
     env = {**os.environ, "DYN_DISCOVERY_BACKEND": "file", "COLUMNS": "200"}
     done = subprocess.run(
-        [str(BIN / words[0]), *words[1:], "--help"], capture_output=True, text=True, timeout=60, check=False, env=env
+        [str(BIN / words[0]), *words[1:], "--help"], capture_output=True, text=True, timeout=200, check=False, env=env
     )
     assert done.returncode == 0, f"{words} --help: {done.stderr}"
     return done.stdout
@@ -100,7 +102,7 @@ def run(block: Block, **more: str) -> str:
         ["bash", "-euo", "pipefail", "-c", block.text],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
         env=env,
         cwd=ROOT,
@@ -115,7 +117,6 @@ def test_runnable_blocks_run(block: Block) -> None:
 
 
 @pytest.mark.dynamo
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize("block", [b for b in RUNNABLE if b.run != "run"], ids=lambda block: block.where)
 def test_blocks_run_beside_a_graph(block: Block, stack: Stack) -> None:
     page = f"http://127.0.0.1:{stack.system_port('tao-router')}/"

@@ -25,7 +25,7 @@ COMMANDS = {
     "tao-bench": "benchmarks.cli",
 }
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(out), str(source)]
-    subprocess.run(command, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
     (made,) = out.glob("*.whl")
     return made
 
@@ -47,7 +47,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel in it, which comes before everything else on the path of Python."""
     folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), str(wheel)]
-    subprocess.run(command, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
     return folder
 
 
@@ -87,7 +87,7 @@ def test_every_command_works_away_from_the_repository(command: str, installed: P
         env=env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -129,7 +129,9 @@ sys.meta_path.insert(0, Nothing())
 def test_where_an_extra_is_missing_a_line_says_which(command: str, words: list[str], extra: str) -> None:
     """A tool host has the base package only."""
     code = f"{BLOCKED}\nimport {COMMANDS[command]} as m; sys.exit(m.main())"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(command)
     assert done.stderr.endswith(f"pip install 'tao-dynamo[{extra}]'\n"), done.stderr

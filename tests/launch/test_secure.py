@@ -23,7 +23,7 @@ from tool_hooks.events import encode_envelope
 from tool_hooks.nats_wire import NatsConnection, NatsOptions
 from tool_hooks.publisher import Publisher
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(400)]
 
 TOKEN = "t0k" + "en"
 BIN = Path(sys.executable).parent
@@ -76,7 +76,7 @@ def run(command: list[str], env: dict[str, str]) -> tuple[int, str]:
         env=environment(None, **env),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
@@ -206,7 +206,7 @@ def ask(stack: Stack, session: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def until(stack: Stack, condition: Callable[[Any], bool], timeout_s: float = 20.0) -> Any:
+def until(stack: Stack, condition: Callable[[Any], bool], timeout_s: float = 60.0) -> Any:
     deadline = time.monotonic() + timeout_s
     while True:
         status = stack.status()
