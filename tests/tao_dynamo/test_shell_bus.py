@@ -215,6 +215,9 @@ async def test_status_and_metrics_tell_who_waits_in_words() -> None:
         planner=Planner(),
         reader=None,
     )
+    for state, connected in ((Connection.DISCONNECTED, 0), (Connection.RECONNECTED, 1)):
+        world.bus.on_connection(state)
+        assert sources.figures()["event_bus_connected"] == connected  # C16
     told = status(sources)
     (line,) = told["waiting"]
     assert line["says"].startswith("session waits has waited 0.")
