@@ -32,7 +32,7 @@ from tool_hooks.nats_wire import NatsOptions
 from tool_hooks.publisher import Publisher
 
 _LOOK_S = 0.1
-_RECOVERY_LIMIT_S = 90.0
+_RECOVERY_LIMIT_S = 180.0
 
 
 @dataclass
@@ -87,7 +87,8 @@ class Lab:
                 if well(page):
                     return time.monotonic() - began
             await asyncio.sleep(_LOOK_S)
-        raise StackError(f"not well after {_RECOVERY_LIMIT_S:g} s: {json.dumps(page)[:1500]}")
+        seen = {name: page.get(name) for name in ("sessions", "turns", "solves", "bus", "nodes")}
+        raise StackError(f"not well after {_RECOVERY_LIMIT_S:g} s: {json.dumps(seen)}")
 
     async def worker(self, report: Report) -> None:
         """A worker is killed; the supervisor puts another in its place."""

@@ -59,6 +59,7 @@ class Fleet:
     turns: list[Turn] = field(default_factory=list)
     in_flight: dict[str, float] = field(default_factory=dict)
     _asking: dict[str, asyncio.Task[int]] = field(default_factory=dict)
+    _leaving: set[str] = field(default_factory=set)
     _stopping: bool = False
 
     async def run(self, rounds: int | None = None) -> None:
@@ -73,7 +74,9 @@ class Fleet:
         """One client, any that is being served, hangs up. False if there is none."""
         if not self._asking:
             return False
-        self._asking[random_.choice(sorted(self._asking))].cancel()
+        session = random_.choice(sorted(self._asking))
+        self._leaving.add(session)
+        self._asking[session].cancel()
         return True
 
     def since(self, began_s: float) -> list[Turn]:
@@ -110,6 +113,7 @@ class Fleet:
         headers = {"x-dynamo-session-id": session} | ({"x-dynamo-session-final": "true"} if final else {})
         sent = self.in_flight[session] = time.monotonic()
         asking = self._asking[session] = asyncio.create_task(self._read(prompt, headers))
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         tokens, error, left = 0, None, False
         try:
             tokens = await asyncio.wait_for(asking, _TURN_TIMEOUT_S)
@@ -118,11 +122,12 @@ class Fleet:
         except StackError as problem:
             error = str(problem)
         except asyncio.CancelledError:
-            if not asking.cancelled():
+            if session not in self._leaving:
                 raise
             left = True
         finally:
             del self.in_flight[session], self._asking[session]
+            self._leaving.discard(session)
         if not error and not left and tokens != self.shape.output:
             error = f"{tokens} tokens came instead of {self.shape.output}"
         self.turns.append(Turn(session, sent, time.monotonic(), tokens, error, left))

@@ -15,7 +15,7 @@ import itertools
 import socket
 import time
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol, cast
 
@@ -75,7 +75,6 @@ class Plane:
     """
 
     def __init__(self, pace: Pace, failed: Callable[[wire.Fault], Exception]) -> None:
-        self.counters: Counter[str] = Counter()
         self.distrusted: set[int] = set()
         self._pace = pace
         self._failed = failed
@@ -129,7 +128,6 @@ class Plane:
                 self.distrusted.add(worker_id)
             stream.close()
             raise
-        self.counters["requests"] += 1
         return stream
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -66,6 +67,7 @@ class Forwarder:
     """
 
     def __init__(self, client: Any, discovery: DynamoDiscovery) -> None:
+        self.ways: Counter[str] = Counter()
         self._client = client
         self._discovery = discovery
 
@@ -83,9 +85,13 @@ class Forwarder:
         address = self._discovery.addresses.get(node.worker_id)
         if plane is not None and address is not None and node.worker_id not in plane.distrusted:
             try:
-                return await plane.send(request, node.worker_id, address, context)
+                answer = await plane.send(request, node.worker_id, address, context)
             except WireError as error:
                 log.warning("direct_stream_failed", worker=node.worker_id, error=error, instead="Dynamo's client")
+            else:
+                self.ways["direct"] += 1
+                return answer
+        self.ways["client"] += 1
         return OneByOne(await self._client.direct(request, node.worker_id, annotated=False, context=context))
 
     async def close(self) -> None:

@@ -152,6 +152,7 @@ class Service:
             predictor=self.predictor,
             planner=self.planner,
             reader=reader,
+            streams=self._forward.ways,
         )
         self.shared = Shared(lambda: snapshot(self.sources))
         await self._open_page()

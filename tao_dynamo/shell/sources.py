@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ from tool_hooks.predictor import Predictor
 Figures = dict[str, "float | Mapping[Any, float]"]
 
 
+_PLANS = ("plans_applied", "plans_optimal", "plans_ignored", "solves_failed", "solves_skipped")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Everything that can be asked."""
@@ -34,6 +38,7 @@ class Sources:
     predictor: Predictor
     planner: Planner
     reader: EventReader | None
+    streams: Counter[str] = dataclasses.field(default_factory=Counter)
     started_at: float = dataclasses.field(default_factory=time.time)
 
     def statistics(self) -> Statistics:
@@ -61,6 +66,13 @@ class Sources:
             "decisions": now.counters,
             "turns": self.handler.counters,
             "solves": self.driver.solves,
+            "plans": {name.partition("_")[2]: now.counters.get(name, 0) for name in _PLANS},
+            "plan_entries": {
+                "applied": now.counters.get("placements_applied", 0),
+                **_after(now.counters, "placement_refused."),
+            },
+            "refusals": _after(now.counters, "refused."),
+            "streams": self.streams,
             "planner_fallbacks": planner.fallbacks,
             "planner_solves": {"cpu": planner.cpu_solves, "gpu": planner.gpu_solves},
             "planner_budget_overruns": planner.budget_overruns,
@@ -113,3 +125,7 @@ class Sources:
             ):
                 table.setdefault(name, {})[label] = float(value)
         return {**table}
+
+
+def _after(counters: Mapping[str, float], prefix: str) -> dict[str, float]:
+    return {name.removeprefix(prefix): value for name, value in counters.items() if name.startswith(prefix)}

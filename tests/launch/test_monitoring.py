@@ -68,6 +68,7 @@ def test_every_family_is_on_the_board_or_in_an_alert_or_derived() -> None:
     assert shown <= set(FAMILIES) | set(HISTOGRAMS)
     # Counted on the page and in the status; a board would only repeat them.
     elsewhere = {"paused_sessions", "node_sessions", "planner_solves", "predictor", "index_events"}
+    elsewhere |= {"plans", "plan_entries", "refusals", "streams"}
     assert (set(FAMILIES) | set(HISTOGRAMS)) - shown <= elsewhere
 
 
