@@ -174,7 +174,7 @@ def _fits_beside(state: State, session: Session, live: LiveTurn) -> bool:
     if session.node is None:
         return session.reserved + live.reserved <= state.largest_capacity()
     room = state.rooms[session.node]
-    return room.used + live.reserved <= room.capacity
+    return room.used + room.whole(live.reserved) <= room.capacity
 
 
 def _branch(state: State, session: Session, turn: Turn, t: float) -> Session:

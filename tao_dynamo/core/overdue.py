@@ -59,17 +59,18 @@ def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Deci
     if session.claimed is None and (node := admission.best_node(state, session, t)) is not None:
         return _settle(state, session, state.rooms[node], t)
     if session.claimed is None:
-        fitting = [room for room in state.rooms.values() if room.capacity >= cost and not room.claims]
+        fitting = [r for r in state.rooms.values() if r.capacity >= r.added(cost, session.prefix) and not r.claims]
         if not fitting:
             return []
         credit = state.credits(session, t)
         room = max(fitting, key=lambda r: (r.capacity - _immovable(state, r), credit.get(r.node, 0)))
-        room.claim(session.id, cost)
+        room.claim(session.id, room.whole(cost))
         session.claimed = room.node
         state.counters["claims"] += 1
     room = state.rooms[session.claimed]
-    limit = max(cost, int(room.capacity * state.pause_mark))
-    out = pausing.make_room(state, room, limit - cost, t, spare=session.id)
+    needed = room.added(cost, session.prefix)
+    limit = max(needed, int(room.capacity * state.pause_mark))
+    out = pausing.make_room(state, room, limit - needed, t, spare=session.id)
     if room.used + room.added(cost, session.prefix) <= limit:
         out += _settle(state, session, room, t)
     return out

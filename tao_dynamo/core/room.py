@@ -23,8 +23,8 @@ class Room:
 
     Args:
         node: whose room this is; ``name`` is its text, which the solver knows it by.
-        capacity: KV-cache capacity in tokens.
-        block_size: tokens per block.
+        capacity: KV-cache capacity in tokens; what is not a whole block of it is of no use.
+        block_size: tokens per block (page) of the engine; every holding takes whole ones.
         host_tokens: capacity of the host tier in tokens, 0 without one.
         touched: gets this node's name with every change of what it may still give.
     """
@@ -34,7 +34,7 @@ class Room:
     ) -> None:
         self.node = node
         self.name = str(node)
-        self.capacity = capacity
+        self.capacity = capacity // block_size * block_size
         self.block_size = block_size
         self.host_tokens = host_tokens
         self.stale = False
@@ -70,7 +70,8 @@ class Room:
 
     def resize(self, capacity: int, block_size: int, host_tokens: int) -> None:
         """The node tells other sizes than before."""
-        self.capacity, self.block_size, self.host_tokens = capacity, block_size, host_tokens
+        self.capacity = capacity // block_size * block_size
+        self.block_size, self.host_tokens = block_size, host_tokens
         self._touched.add(self.node)
 
     def load(self, foreign: int) -> None:
@@ -93,6 +94,10 @@ class Room:
         claimed = self.claimed if self.claims else 0
         return max(0, int(self.capacity * mark) - self._own - self._shared - self.foreign - claimed)
 
+    def whole(self, tokens: int) -> int:
+        """Tokens of the whole blocks that hold so many."""
+        return -(-tokens // self.block_size) * self.block_size
+
     def has_prefix(self, key: int) -> bool:
         """Whether a holder already pays for this prefix."""
         return key in self._prefixes
@@ -100,8 +105,9 @@ class Room:
     def added(self, tokens: int, prefix: SharedPrefix | None) -> int:
         """What a session of ``tokens`` would add here."""
         if prefix is None:
-            return tokens
-        return max(0, tokens - prefix.tokens) + (0 if prefix.key in self._prefixes else prefix.tokens)
+            return self.whole(tokens)
+        own = self.whole(max(0, tokens - prefix.tokens))
+        return own if prefix.key in self._prefixes else own + self.whole(prefix.tokens)
 
     def held_by(self, session_id: str) -> int:
         """Tokens of its own that a session holds here; 0 if it holds none."""
@@ -109,7 +115,8 @@ class Room:
         return holding.own if holding else 0
 
     def hold(self, session_id: str, own: int, prefix: SharedPrefix | None) -> None:
-        """Reserve, or change what is reserved: ``own`` tokens beside the shared prefix."""
+        """Reserve, or change what is reserved: the blocks of ``own`` tokens beside the shared prefix."""
+        own = self.whole(own)
         before = self._holdings.get(session_id)
         if before is not None:
             if before.own == own and before.prefix == prefix:
@@ -119,7 +126,7 @@ class Room:
         self._own += own
         self._touched.add(self.node)
         if prefix is not None:
-            count, tokens = self._prefixes.get(prefix.key, (0, prefix.tokens))
+            count, tokens = self._prefixes.get(prefix.key, (0, self.whole(prefix.tokens)))
             self._prefixes[prefix.key] = (count + 1, tokens)
             if count == 0:
                 self._shared += tokens

@@ -113,7 +113,7 @@ class Solving:
             self._candidate(session, cost, full, t, promised)
             for session, cost, full in zip(chosen, costs, whole, strict=True)
         )
-        quantum = state.policy.quantum or _quantum(largest, min(r.block_size for r in rooms.values()))
+        quantum = state.policy.quantum or _quantum(largest, max(r.block_size for r in rooms.values()))
         snapshot = Snapshot(
             id=self._next_id,
             problem=Problem(nodes, candidates, quantum, self._seed + self._next_id, state.policy.balance),

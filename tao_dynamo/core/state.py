@@ -217,7 +217,8 @@ class State:
             return self.cost(session)
         prefix = session.prefix
         own = max(0, self.cost(session) - (prefix.tokens if prefix else 0))
-        return own - self.rooms[session.node].held_by(session.id)
+        room = self.rooms[session.node]
+        return room.whole(own) - room.held_by(session.id)
 
     def release(self, session: Session) -> int:
         """Give the session's room back, once. Returns the tokens freed."""

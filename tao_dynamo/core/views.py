@@ -262,7 +262,7 @@ def _reason(state: State, session: Session, best: _BestRooms) -> str:
     room = best.find(session, cost)
     added, free = room.added(cost, session.prefix), admission.room_for(state, room, cost)
     if added > free:
-        return f"needs {added:,} tokens; the most to be had now is {free:,}, on node {room.node}"
+        return f"needs {added:,} tokens; at most {free:,} can be had, on {room.node}"
     if session.last_refusal is not None:
         return REFUSAL_WORDS[session.last_refusal]
     return "a plan is being made"

@@ -80,9 +80,12 @@ class FakeReadiness:
 
 
 class Driver:
-    """The core with fakes around it, every asked solve answered at once, by best-fit decreasing, unless held back."""
+    """The core with fakes around it, every asked solve answered at once, by best-fit decreasing, unless held back.
 
-    def __init__(self, policy: Policy = DEFAULT, nodes: dict[NodeId, int] | None = None, block_size: int = 16) -> None:
+    Blocks of one token keep the sums plain; tests of rounding say another size.
+    """
+
+    def __init__(self, policy: Policy = DEFAULT, nodes: dict[NodeId, int] | None = None, block_size: int = 1) -> None:
         self.credit = FakeCredit()
         self.readiness = FakeReadiness()
         self.core = Scheduler(policy, credit=self.credit, readiness=self.readiness)

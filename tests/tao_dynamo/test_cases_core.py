@@ -86,6 +86,22 @@ class TestC9ClientLeavesInMidStream:
         d.run(d.core.session_ended("s1", d.t))
         assert d.used(A) == 0
 
+    @pytest.mark.parametrize("first", ["the client leaves", "the worker dies"])
+    def test_client_and_worker_go_in_the_same_instant(self, first: str) -> None:
+        d = Driver(PLAIN, {A: 10_000, B: 10_000})
+        d.arrive("s1", 7900)
+        if first == "the client leaves":
+            d.run(d.core.turn_cancelled("r-s1", d.t))
+            assert d.used(A) == 7900
+        d.run(d.core.node_left(A, d.t))
+        d.run(d.core.turn_cancelled("r-s1", d.t))
+        d.run(d.core.turn_ended("r-s1", t=d.t, ok=False))
+        statistics = d.core.statistics(d.t)
+        assert statistics.requests == 0
+        assert [(n.node, n.reserved) for n in statistics.nodes] == [(B, 0)]
+        assert d.view("s1").state.value == "paused", "its context is known, and it has no room"
+        assert admitted(d.arrive("s1", 8000, request="next")) == [("next", B)]
+
     def test_credit_stays_since_the_blocks_are_still_there(self) -> None:
         d = Driver(PLAIN, {A: 10_000})
         d.arrive("s1", 1000)
@@ -206,6 +222,18 @@ class TestC11EndOfSession:
         d.arrive("s1", 5000)
         assert refused(d.run(d.core.session_ended("s1", d.t))) == ["session_ended"]
         assert d.view("s1") is None
+
+    def test_after_the_end_nothing_is_kept_for_it(self) -> None:
+        d = Driver(PLAIN, {A: 10_000})
+        d.arrive("s1", 1000, hashes=tuple(range(40)))
+        d.end("s1")
+        d.start_tool("s1", 5.0)
+        d.run(d.core.session_ended("s1", d.t))
+        assert d.credit.table == {}
+        assert d.readiness.calls == {}
+        assert d.advance(DEFAULT.waiting_bound_s + 1.0, step=1.0) == [], "no timer of it does anything"
+        state = d.core._state
+        assert (len(state.timers), len(state.prefixes), state.contexts) == (0, 0, 0)
 
     def test_only_the_child_closes(self) -> None:
         d = Driver(PLAIN, {A: 10_000})
@@ -339,6 +367,16 @@ def test_c19_negative_and_missing_priorities_are_defined() -> None:
     d.end("s0")
     d.t = 1.0
     assert admitted(d.run(d.core.session_ended("s0", d.t))) == [("r-ten", A)]
+
+
+def test_c19_strict_priority_is_a_class_above_priority() -> None:
+    d = Driver(PLAIN, {A: 10_000})
+    d.arrive("s0", 8000)
+    d.arrive("urgent", 8000, priority=1_000_000)
+    d.arrive("strict", 8000, strict_priority=1, priority=-5)
+    d.end("s0")
+    d.t = 1.0
+    assert admitted(d.run(d.core.session_ended("s0", d.t))) == [("r-strict", A)]
 
 
 def test_nobody_starves_beyond_the_bound_while_others_keep_their_room() -> None:

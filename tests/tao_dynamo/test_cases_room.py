@@ -52,6 +52,24 @@ class TestC13SharedPrefixesAreCountedOnce:
             d.run(d.core.session_ended(f"s{i}", d.t))
         assert d.used(A) == 11_990
 
+    @pytest.mark.parametrize("page", [16, 1056])
+    def test_a_holding_takes_whole_pages_of_the_engine(self, page: int) -> None:
+        policy = replace(PLAIN, admission_mark=1.0, pause_mark=1.0)
+        blocks = 60_000 // page
+        d = Driver(policy, {A: blocks * page + page - 1}, block_size=page)
+        fitted = sum(len(admitted(d.arrive(f"s{i}", 1990, output=10))) for i in range(60))
+        each = -(-2000 // page)
+        assert fitted == blocks // each, "60,000 / 2,000 = 30 would be one page too many in each"
+        assert d.used(A) == fitted * each * page
+        assert d.used(A) <= blocks * page
+
+    def test_shared_pages_are_whole_ones_too(self) -> None:
+        policy = replace(PLAIN, admission_mark=1.0, pause_mark=1.0)
+        d = Driver(policy, {A: 61 * 1056}, block_size=1056)
+        assert self.arrivals(list(range(20)), d) == 20
+        # 9,984 shared tokens take 10 pages, once; 2,006 of their own take 2 each.
+        assert d.used(A) == (10 + 20 * 2) * 1056
+
 
 class TestC14NeverFitsAndOneBigAmongManySmall:
     def test_never_fits_is_refused_at_once_with_both_numbers(self) -> None:

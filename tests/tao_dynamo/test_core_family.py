@@ -26,7 +26,7 @@ def with_parent(nodes: dict[NodeId, int], home: NodeId) -> Driver:
     d.end("parent")
     for node, capacity in nodes.items():
         if node != home:
-            d.run(d.core.node_joined(node, capacity_tokens=capacity, block_size=16, t=d.t))
+            d.run(d.core.node_joined(node, capacity_tokens=capacity, block_size=1, t=d.t))
     d.start_tool("parent", 100.0)
     return d
 

@@ -13,7 +13,7 @@ TIERED = replace(PLAIN, host_tier="auto")
 
 def driver(host_tokens: int, policy=TIERED, capacity: int = 10_000) -> Driver:
     d = Driver(policy, nodes={})
-    d.run(d.core.node_joined(A, capacity_tokens=capacity, block_size=16, t=0.0, host_tokens=host_tokens))
+    d.run(d.core.node_joined(A, capacity_tokens=capacity, block_size=1, t=0.0, host_tokens=host_tokens))
     return d
 
 
@@ -110,7 +110,7 @@ def test_too_small_a_tier_leaves_the_marks_and_becoming_too_small_brings_them_ba
 
 def test_a_node_that_leaves_takes_its_tier_along() -> None:
     d = driver(100_000)
-    d.run(d.core.node_joined(B, capacity_tokens=10_000, block_size=16, t=0.0))
+    d.run(d.core.node_joined(B, capacity_tokens=10_000, block_size=1, t=0.0))
     assert d.core.statistics(d.t).host_tier is True
     d.run(d.core.node_left(A, 1.0))
     assert d.core.statistics(d.t).host_tier is False
