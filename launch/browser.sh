@@ -19,7 +19,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "browser: installing chromium with apt-get (a minute, once)"
 log=$(mktemp)
-if { apt-get update -q && DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -q -y --no-install-recommends chromium; } \
+if { apt-get update -q && DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \
   >"$log" 2>&1 && command -v chromium >/dev/null 2>&1; then
   echo "browser: $(command -v chromium)"
 else

@@ -19,6 +19,8 @@ from tao_dynamo.shell.sources import Sources
 
 MAX_SESSIONS = 5000
 """Sessions listed; of more, those that wait come first."""
+FALLBACKS = 5
+"""Plans in a row made by the fallback, after which it is said."""
 SLICE = 32
 """Sessions read between two looks at the clock."""
 STEP_S = 0.001
@@ -94,6 +96,10 @@ def problems(sources: Sources, now: Statistics, rows: list[SessionRow]) -> list[
         bound = sources.driver.scheduler.policy.waiting_bound_s
         verb = "session has" if overdue == 1 else "sessions have"
         found.append(f"{overdue} {verb} waited longer than {bound:g} s.")
+    last = list(now.plans)[-FALLBACKS:]
+    by_fallback = len(last) == FALLBACKS and all(plan.method == "bfd" for plan in last)
+    if by_fallback and sources.driver.scheduler.policy.solver != "bfd":
+        found.append(f"The last plans were not made by the planner: {last[-1].note or 'best-fit decreasing'}.")
     faults = sum(sources.driver.counters.values())
     if faults:
         found.append(f"TAO has survived {faults} faults of its own; its log says which.")

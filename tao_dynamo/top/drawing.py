@@ -179,7 +179,9 @@ def plans(shot: Snapshot, count: int) -> list[Text]:
     lines = []
     for row in shot.plans[:count]:
         style = "yellow" if row.refused else DIM
-        lines.append(Text.assemble((f"{seconds(row.ago_s):>7} ago  ", DIM), (words.plan(row), style)))
+        line = Text.assemble((f"{seconds(row.ago_s):>7} ago  ", DIM), (words.plan(row), style))
+        line.no_wrap, line.overflow = True, "ellipsis"
+        lines.append(line)
     return lines or [Text("no plan yet: nobody had to wait", DIM)]
 
 

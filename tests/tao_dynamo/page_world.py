@@ -185,7 +185,7 @@ class FakeRouter:
                 row,
                 waited_s=row.for_s,
                 overdue=row.for_s >= 60,
-                reason=f"needs {needs:,} tokens; the most to be had now is {free:,}, on node {node}",
+                reason=f"needs {needs:,} tokens; at most {free:,} can be had, on {node}",
             )
         if state in ("tool", "paused"):
             row = msgspec.structs.replace(

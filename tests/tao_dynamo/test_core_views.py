@@ -57,7 +57,7 @@ def test_ids_come_with_the_pool_first_and_the_last_heard_before_the_rest() -> No
     seen = driver.core.session_views(["w2", "nobody", "a"], driver.t)
     assert [(view.key, view.state.value) for view in seen] == [("w2", "waiting"), ("a", "running")]
     assert seen[1].held == 400
-    assert seen[0].reason.startswith("needs 700 tokens; the most to be had now is ")
+    assert seen[0].reason.startswith("needs 700 tokens; at most ")
 
 
 def test_the_choices_of_a_session_are_told_its_own_node_first() -> None:

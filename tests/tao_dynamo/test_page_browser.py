@@ -100,7 +100,7 @@ def test_the_waiting_pool_is_shown_in_its_order_with_reasons(shown: Page, router
     first = shown.page.locator("#row-0")
     assert first.locator(".state").inner_text().split() == ["waiting", "#1"]
     name = router.names[re.findall(r"\d+/0", waiting[0].reason)[0]]
-    assert first.locator(".why").inner_text().endswith(f"on node {name}")
+    assert first.locator(".why").inner_text().endswith(f"can be had, on {name}")
     for state, count in shot.by_state.items():
         assert shown.text(f"#states .is-{state} b") == str(count)
     assert shown.page.locator("#node-list li").count() == len(shot.nodes)
