@@ -14,9 +14,12 @@ import os
 import select
 import signal
 import time
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from tool_hooks.bars import Progress
+
+if TYPE_CHECKING:
+    from tool_hooks.call import ToolCall
 
 EXIT_WAIT_S = 0.3
 _FLUSH_S = 1.0
@@ -122,18 +125,24 @@ def _report(reading: int, tool_class: str, facts: CallFacts, started: float) -> 
             return
         buffer += chunk
         *lines, buffer = buffer.split(b"\n")
+        newest = None
         for line in lines:
             verb, _, rest = line.decode().partition(" ")
-            if verb == "c":
+            if verb == "p":
+                newest = rest  # of several read at once, only the last says how far the command is
+            elif verb == "c":
                 command_pid = int(rest)
-            elif verb == "p":
-                fraction, _, remaining = rest.partition(" ")
-                call.progress(
-                    float(fraction) if fraction else None, remaining_s=float(remaining) if remaining else None
-                )
             else:
+                _tell(call, newest)
                 signal.alarm(_LAST_WORDS_S)
                 at, cancelled, error_type = rest.split(" ", 2)
                 call.end(error_type=error_type or None, cancelled=cancelled == "1", at=float(at))
                 publisher.close(_FLUSH_S)
                 return
+        _tell(call, newest)
+
+
+def _tell(call: ToolCall, progress: str | None) -> None:
+    if progress is not None:
+        fraction, _, remaining = progress.partition(" ")
+        call.progress(float(fraction) if fraction else None, remaining_s=float(remaining) if remaining else None)

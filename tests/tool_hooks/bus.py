@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from tool_hooks.events import Frame, ToolEvent, decode_frame
 
+_numbers = itertools.count()
+child_namespace = "test"
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
 
 
@@ -61,14 +64,20 @@ class Server:
 
 
 class Listener:
-    """Subscribes to every namespace's tool events with a bare socket; ``frames`` grows as they come."""
+    """Subscribes to tool events with a bare socket; ``frames`` grows as they come.
 
-    def __init__(self, port: int, subject: str = "namespace.*.agent-tool-events", connect: str = "{}") -> None:
+    Hears the namespaces in which a test's own process publishes, and that of the children it starts: what
+    children of an earlier test say late is not heard.
+    """
+
+    def __init__(self, port: int, connect: str = "{}") -> None:
         self.frames: list[Frame] = []
         self.subjects: list[str] = []
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._file = self._socket.makefile("rb")
-        self._socket.sendall(f"CONNECT {connect}\r\nSUB {subject} 1\r\nPING\r\n".encode())
+        namespaces = ("dynamo", "tao", child_namespace)
+        heard = "".join(f"SUB namespace.{name}.agent-tool-events {n}\r\n" for n, name in enumerate(namespaces))
+        self._socket.sendall(f"CONNECT {connect}\r\n{heard}PING\r\n".encode())
         while self._file.readline() != b"PONG\r\n":
             pass
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -92,7 +101,7 @@ class Listener:
     def events(self) -> list[ToolEvent]:
         return [frame.event for frame in self.frames]
 
-    def wait_for(self, what: Callable[[list[ToolEvent]], bool], timeout: float = 10.0) -> list[ToolEvent]:
+    def wait_for(self, what: Callable[[list[ToolEvent]], bool], timeout: float = 60.0) -> list[ToolEvent]:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if what(self.events):
@@ -108,8 +117,14 @@ class Listener:
 
 
 def environment(server: Server | None, **more: str) -> dict[str, str]:
-    """An environment for a child: no bus but ours."""
+    """An environment for a child: no bus but ours, and a namespace that is this test's alone."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("NATS_", "DYN_"))}
     if server is not None:
-        env["NATS_SERVER"] = server.url
+        env |= {"NATS_SERVER": server.url, "DYN_NAMESPACE": child_namespace}
     return env | more
+
+
+def new_child_namespace() -> None:
+    """From now on children publish elsewhere than those before."""
+    global child_namespace  # noqa: PLW0603 - the test that runs
+    child_namespace = f"test-{next(_numbers)}"

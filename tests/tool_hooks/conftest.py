@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tool_hooks.bus import Listener, Server
+from tests.tool_hooks.bus import Listener, Server, new_child_namespace
 
 
 @pytest.fixture(autouse=True)
 def _no_outer_session(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("NATS_", "DYN_"))]:
         monkeypatch.delenv(name)
+    new_child_namespace()
 
 
 @pytest.fixture(scope="module")

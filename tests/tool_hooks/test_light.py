@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim is light: what it imports, and how long it takes to start."""
+"""The shim is light: what it imports. How long it takes to start is measured by `benchmarks/hook_overhead.py`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -32,19 +31,3 @@ def test_every_public_name_is_there() -> None:
         assert getattr(tool_hooks, name).__module__.startswith("tool_hooks.")
     with pytest.raises(AttributeError, match="nothing_such"):
         tool_hooks.nothing_such  # noqa: B018
-
-
-def _start_up(command: list[str]) -> float:
-    """The best of several runs, in seconds: what the machine adds to the others is not the program's."""
-    times = []
-    for _ in range(7):
-        begun = time.perf_counter()
-        subprocess.run(command, env=environment(None), stdout=subprocess.DEVNULL, check=True)
-        times.append(time.perf_counter() - begun)
-    return min(times)
-
-
-def test_tao_tool_starts_within_150_ms_of_python() -> None:
-    python = _start_up([sys.executable, "-c", "pass"])
-    assert _start_up([sys.executable, "-m", "tool_hooks.cli", "run", "--help"]) - python < 0.15
-    assert _start_up([sys.executable, "-m", "tool_hooks.cli", "run", "--", "true"]) - python < 0.15

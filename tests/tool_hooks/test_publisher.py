@@ -30,6 +30,14 @@ def to(url: str) -> NatsOptions:
     return NatsOptions(servers=(url,))
 
 
+def trouble(publisher: Publisher) -> str:
+    """What the publisher says is wrong, once it does."""
+    deadline = time.monotonic() + 60.0
+    while publisher.last_error is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return str(publisher.last_error)
+
+
 @pytest.fixture
 def publisher(server: Server) -> Iterator[Publisher]:
     made = Publisher(namespace="tao", options=to(server.url))
@@ -40,7 +48,7 @@ def publisher(server: Server) -> Iterator[Publisher]:
 def test_what_is_sent_is_received_once_each_in_order(publisher: Publisher, listener: Listener) -> None:
     for number in range(3000):
         assert publisher.publish(event(str(number)))
-    assert publisher.flush(10)
+    assert publisher.flush(60)
     events = listener.wait_for(lambda events: len(events) >= 3000)
     assert [e.tool_call_id for e in events] == [str(number) for number in range(3000)]
     assert [frame.sequence for frame in listener.frames] == list(range(3000))
@@ -60,7 +68,7 @@ def test_many_threads_may_publish(publisher: Publisher, listener: Listener) -> N
         thread.start()
     for thread in threads:
         thread.join()
-    assert publisher.flush(10)
+    assert publisher.flush(60)
     assert len({e.tool_call_id for e in listener.wait_for(lambda events: len(events) == 1600)}) == 1600
 
 
@@ -73,20 +81,17 @@ def test_the_namespace_comes_from_the_environment(server: Server, monkeypatch: p
 def test_a_bus_that_comes_late_gets_everything() -> None:
     server = Server()
     publisher = Publisher(options=to(server.url))
-    begun = time.perf_counter()
     for number in range(100):
         publisher.publish(event(str(number)))
-    assert time.perf_counter() - begun < 0.5
-    assert not publisher.flush(0.3)
+    assert "the bus is away" in trouble(publisher)
+    assert not publisher.flush(0)
     assert publisher.counters.errors > 0
-    assert publisher.last_error is not None
-    assert "the bus is away" in publisher.last_error
     server.start()
     listener = Listener(server.port)
     try:
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         publisher.publish(event("after"))
-        assert publisher.flush(5)
+        assert publisher.flush(60)
         heard = listener.wait_for(lambda events: bool(events) and events[-1].tool_call_id == "after")
         # NATS keeps nothing for a late listener: those before it subscribed are gone, none after.
         numbers = [int(e.tool_call_id) for e in heard[:-1]]
@@ -103,13 +108,13 @@ def test_a_bus_that_goes_and_comes_back_loses_nothing() -> None:
     publisher = Publisher(options=to(server.url), timeout_s=1.0)
     try:
         publisher.publish(event("before"))
-        assert publisher.flush(5)
+        assert publisher.flush(60)
         server.stop()
         for number in range(50):
             publisher.publish(event(str(number)))
         time.sleep(0.3)
         server.start()
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         assert (publisher.sent, publisher.dropped) == (51, 0)
         assert publisher.counters.connects >= 2
     finally:
@@ -119,18 +124,16 @@ def test_a_bus_that_goes_and_comes_back_loses_nothing() -> None:
 
 def test_a_bus_that_hangs_holds_nobody_up() -> None:
     server = Server().start()
-    publisher = Publisher(options=to(server.url), timeout_s=0.3)
+    publisher = Publisher(options=to(server.url), timeout_s=120.0)
     try:
         publisher.publish(event())
-        assert publisher.flush(5)
+        assert publisher.flush(60)
         server.freeze()
         begun = time.perf_counter()
         for number in range(1000):
             publisher.publish(event(str(number)))
-        assert time.perf_counter() - begun < 0.5
-        begun = time.perf_counter()
         assert not publisher.close(0.2)
-        assert time.perf_counter() - begun < 1.0
+        assert time.perf_counter() - begun < 60.0  # one wait for the bus would be 120
         assert publisher.sent + publisher.dropped == 1001
     finally:
         server.stop()
@@ -155,7 +158,7 @@ def test_a_payload_over_the_servers_limit_is_dropped_naming_both_sizes(
 ) -> None:
     publisher.publish(event("huge", tool_class="x" * 3_000_000))
     publisher.publish(event("small"))
-    assert publisher.flush(5)
+    assert publisher.flush(60)
     assert [e.tool_call_id for e in listener.wait_for(lambda events: len(events) == 1)] == ["small"]
     assert publisher.last_error is not None
     assert "payload too large: 30" in publisher.last_error
@@ -169,15 +172,15 @@ def test_a_payload_over_the_servers_limit_is_dropped_naming_both_sizes(
 def test_an_event_that_cannot_be_written_is_dropped_alone(publisher: Publisher, listener: Listener) -> None:
     publisher.publish(event("bad", tool_class=object()))  # type: ignore[arg-type]
     publisher.publish(event("good"))
-    assert publisher.flush(5)
+    assert publisher.flush(60)
     assert [e.tool_call_id for e in listener.wait_for(lambda events: len(events) == 1)] == ["good"]
     assert publisher.dropped == 1
 
 
 def test_after_close_events_are_dropped_and_counted(publisher: Publisher) -> None:
     publisher.publish(event())
-    assert publisher.close(5)
-    assert publisher.close(5)
+    assert publisher.close(60)
+    assert publisher.close(60)
     assert not publisher.publish(event())
     assert (publisher.sent, publisher.dropped) == (1, 1)
 
@@ -192,7 +195,7 @@ with tool_call("parent", session_id="s"):
             pass
         sys.exit(0)
     os.waitpid(pid, 0)
-assert default_publisher().flush(5)
+assert default_publisher().flush(60)
 assert default_publisher().sent == 2, default_publisher().counters
 """
 
@@ -235,8 +238,8 @@ def test_the_end_of_the_program_does_not_wait_for_a_bus_that_is_away() -> None:
     env = environment(None, NATS_SERVER=f"nats://127.0.0.1:{free_port()}")
     program = AT_EXIT + "import time; time.sleep(0.5); t = time.monotonic()\nimport atexit, os\n"
     program += "from tool_hooks import default_publisher\n"
-    program += "default_publisher().close(1.0); assert time.monotonic() - t < 0.2, time.monotonic() - t"
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, timeout=30, check=False)
+    program += "default_publisher().close(120.0); assert time.monotonic() - t < 60.0, time.monotonic() - t"
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, timeout=150, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -252,12 +255,11 @@ def test_passwords_and_tokens(options: list[str], right: dict[str, str], wrong: 
     try:
         accepted = Publisher(options=NatsOptions(servers=(server.url,), **right))  # type: ignore[arg-type]
         accepted.publish(event())
-        assert accepted.close(5)
+        assert accepted.close(60)
         refused = Publisher(options=NatsOptions(servers=(server.url,), **wrong))  # type: ignore[arg-type]
         refused.publish(event())
-        assert not refused.flush(0.5)
-        assert refused.last_error is not None
-        assert "Authorization Violation" in refused.last_error
+        assert "Authorization Violation" in trouble(refused)
+        assert not refused.flush(0)
         refused.close(0)
     finally:
         server.stop()
@@ -273,7 +275,7 @@ def test_an_nkey_signs_the_servers_nonce(tmp_path: Path) -> None:
         env = {"NATS_SERVER": server.url, "NATS_AUTH_NKEY": seed.decode()}
         accepted = Publisher(options=NatsOptions.from_env(env))
         accepted.publish(event())
-        assert accepted.close(5), accepted.last_error
+        assert accepted.close(60), accepted.last_error
         stranger = Publisher(options=to(server.url))
         stranger.publish(event())
         assert not stranger.flush(0.3)
@@ -288,9 +290,8 @@ def test_a_credentials_file_without_its_blocks_is_said_to_be_wrong(server: Serve
     env = {"NATS_SERVER": server.url, "NATS_AUTH_CREDENTIALS_FILE": str(creds)}
     publisher = Publisher(options=NatsOptions.from_env(env))
     publisher.publish(event())
-    assert not publisher.flush(0.3)
-    assert publisher.last_error is not None
-    assert "NATS_AUTH_CREDENTIALS_FILE: no block 'NATS USER JWT'" in publisher.last_error
+    assert "NATS_AUTH_CREDENTIALS_FILE: no block 'NATS USER JWT'" in trouble(publisher)
+    assert not publisher.flush(0)
     publisher.close(0)
 
 
@@ -325,12 +326,11 @@ def test_tls_with_a_certificate_of_our_own(tmp_path: Path) -> None:
         env = {"NATS_SERVER": server.url, "NATS_TLS_CA_CERT_PATH": str(cert)}
         trusted = Publisher(options=NatsOptions.from_env(env))
         trusted.publish(event())
-        assert trusted.close(5)
+        assert trusted.close(60)
         stranger = Publisher(options=to(server.url))
         stranger.publish(event())
-        assert not stranger.flush(0.5)
-        assert stranger.last_error is not None
-        assert "NATS_TLS_CA_CERT_PATH: got None" in stranger.last_error
+        assert "NATS_TLS_CA_CERT_PATH: got None" in trouble(stranger)
+        assert not stranger.flush(0)
         stranger.close(0)
     finally:
         server.stop()
@@ -340,7 +340,7 @@ def test_the_second_server_is_taken_when_the_first_is_away(server: Server, liste
     env = {"NATS_SERVER": f"nats://127.0.0.1:{free_port()}, {server.url}"}
     publisher = Publisher(options=NatsOptions.from_env(env))
     publisher.publish(event())
-    assert publisher.close(5)
+    assert publisher.close(60)
     listener.wait_for(lambda events: len(events) == 1)
 
 
@@ -351,9 +351,8 @@ def test_something_that_is_no_nats_server_is_said_to_be_none() -> None:
         peer, _ = impostor.accept()
         with peer:
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n")
-            assert not publisher.flush(0.3)
-        assert publisher.last_error is not None
-        assert "not a NATS server" in publisher.last_error
+            assert "not a NATS server" in trouble(publisher)
+        assert not publisher.flush(0)
         publisher.close(0)
 
 
@@ -370,8 +369,8 @@ def test_an_idle_connection_answers_the_servers_pings(server: Server, monkeypatc
     monkeypatch.setattr("tool_hooks.publisher._IDLE_S", 0.05)
     publisher = Publisher(options=to(server.url))
     publisher.publish(event())
-    assert publisher.flush(5)
+    assert publisher.flush(60)
     time.sleep(0.3)
     publisher.publish(event())
-    assert publisher.close(5)
+    assert publisher.close(60)
     assert (publisher.counters.connects, publisher.errors) == (1, 0)

@@ -77,6 +77,6 @@ def test_any_text_gives_a_short_key(text: str) -> None:
     "hostile", ["$(" * 8000, "(" * 16000, "'" * 16001, "a<<A\n" * 4000, '"\\' * 8000, "$((" * 5000 + "x", "`" * 16001]
 )
 def test_hostile_lines_cost_little(hostile: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     tool_key(hostile)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 10.0  # quadratic reading takes minutes
