@@ -49,10 +49,15 @@ def blocks() -> list[Block]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """The commands of a shell block as words: continued lines joined, comments and leading variables left out."""
-    joined = text.replace("\\\n", " ")
+    """The commands of a shell block as words: continued lines joined, comments and leading variables left out.
+
+    Where a block has lines that begin with ``$``, the others are what was answered.
+    """
+    lines = text.replace("\\\n", " ").splitlines()
+    if typed := [line[2:] for line in lines if line.startswith("$ ")]:
+        lines = typed
     made = []
-    for line in joined.splitlines():
+    for line in lines:
         for part in re.split(r"\s(?:&&|\|\||\||;)\s", line):
             words = shlex.split(part, comments=True)
             while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("env", "timeout", "exec")):
