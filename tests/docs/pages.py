@@ -48,6 +48,14 @@ def blocks() -> list[Block]:
     return found
 
 
+def _words(part: str) -> list[str]:
+    try:
+        return shlex.split(part, comments=True)
+    except ValueError:
+        # A placeholder such as <the server's command>, or a quote that goes on in the next line.
+        return part.split()
+
+
 def commands(text: str) -> list[list[str]]:
     """The commands of a shell block as words: continued lines joined, comments and leading variables left out.
 
@@ -59,7 +67,7 @@ def commands(text: str) -> list[list[str]]:
     made = []
     for line in lines:
         for part in re.split(r"\s(?:&&|\|\||\||;)\s", line):
-            words = shlex.split(part, comments=True)
+            words = _words(part)
             while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("env", "timeout", "exec")):
                 words.pop(0)
             if words and words[0] == "export":
