@@ -138,6 +138,7 @@ class Service:
             self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent))
         self.planner.start(wait_s=0)
         card = await self._first_card()
+        self.workers.model = card.model_name if not card.adapter else None
         block_size = config.block_size or card.block_size or 16
         self.kv_router = KvRouter(
             endpoint=endpoint, block_size=block_size, kv_router_config=KvRouterConfig(**config.kv_router)

@@ -36,6 +36,8 @@ class Card:
     model_path: str
     tool_call_parser: str | None
     reasoning_parser: str | None
+    adapter: bool = False
+    """Whether it tells of a LoRA adapter rather than of the worker's own model."""
 
     @property
     def nodes(self) -> list[NodeId]:
@@ -73,6 +75,7 @@ def read_card(worker_id: int, text: str, host_tokens: Callable[[Mapping[str, Any
         model_path=str(card.get("source_path") or ""),
         tool_call_parser=runtime.get("tool_call_parser"),
         reasoning_parser=runtime.get("reasoning_parser"),
+        adapter=card.get("lora") is not None,
     )
 
 
@@ -123,6 +126,8 @@ class Workers:
         host_tokens: Callable[[Mapping[str, Any]], int | None] = lambda _data: None,
     ) -> None:
         self.nodes: dict[NodeId, Card] = {}
+        self.model: str | None = None
+        """What the workers serve, once that is settled: one router is for one model."""
         self.refused: dict[int, str] = {}
         self.faults = 0
         self._discovery = discovery
@@ -205,6 +210,8 @@ class Workers:
             reason = str(mismatch(self._block_size, card.block_size))
         elif card.role != "aggregated":
             reason = f"it is a {card.role} worker; TAO serves graphs without disaggregation only"
+        elif self.model is not None and card.model_name != self.model and not card.adapter:
+            reason = f"it serves {card.model_name}; this router is for {self.model}: each needs a router of its own"
         elif not self._capacity(card):
             reason = "it does not tell its KV capacity; set --tao-node-capacity"
         if reason and self.refused.get(card.worker_id) != reason:

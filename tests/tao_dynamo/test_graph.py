@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +119,20 @@ async def test_a_sessions_next_turn_finds_its_cache(stack: Stack) -> None:
     assert code == 200
     assert explained["state"] == "idle"
     assert list(explained["credits"]) == [explained["node"]]
+
+
+def test_the_endpoints_answer_as_dynamos_own_router_does(stack: Stack) -> None:
+    command = [sys.executable, "-m", "tests.tao_dynamo.ask_endpoints", stack.namespace, stack.worker_namespace]
+    env = {**os.environ, **stack.env, "DYN_LOG": "off"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    nodes = {int(node["node"].split("/")[0]) for node in stack.status()["nodes"]}
+    assert seen["best_worker_id"] in nodes
+    assert seen["scores"] == seen["dynamos_scores"]
+    assert {row["worker_id"] for row in seen["scores"]["workers"]} == nodes
+    assert seen["status"]["version"] == stack.status()["version"]
+    assert "not known" in seen["explained"]["error"]
 
 
 async def test_a_final_turn_is_served_and_ends_the_session(stack: Stack) -> None:

@@ -157,3 +157,16 @@ def test_garbage_for_a_card_is_no_card() -> None:
     assert bare is not None
     assert bare.capacity_tokens is None
     assert bare.host_tokens == 77
+
+
+def test_a_worker_with_another_model_is_refused_and_an_adapters_card_is_not() -> None:
+    world = World()
+    world.there(w7=card())
+    world.workers.model = "tiny"
+    other = json.loads(card()) | {"display_name": "huge"}
+    adapter = json.loads(card()) | {"display_name": "tiny-law", "lora": {"name": "tiny-law"}}
+    world.there(w7=card(), w8=json.dumps(other), w9=json.dumps(adapter))
+    assert set(world.listener.rooms) == {NodeId(7, 0), NodeId(9, 0)}
+    assert world.workers.refused == {
+        8: "it serves huge; this router is for tiny: each needs a router of its own",
+    }
