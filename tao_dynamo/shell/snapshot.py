@@ -99,9 +99,8 @@ def problems(sources: Sources, now: Statistics, rows: list[SessionRow]) -> list[
     last = list(now.plans)[-FALLBACKS:]
     by_fallback = len(last) == FALLBACKS and all(plan.method == "bfd" for plan in last)
     if by_fallback and sources.driver.scheduler.policy.solver != "bfd":
-        found.append(
-            f"The last plans were not made by the planner: {last[-1].note.partition(';')[0] or 'best-fit decreasing'}."
-        )
+        why = last[-1].note.partition(";")[0] or "best-fit decreasing"
+        found.append(f"The last plans were not made by the planner: {why}.")
     faults = sum(sources.driver.counters.values())
     if faults:
         found.append(f"TAO has survived {faults} faults of its own; its log says which.")

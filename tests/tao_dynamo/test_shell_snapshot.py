@@ -133,3 +133,17 @@ async def test_what_an_operator_should_know_is_said_in_words() -> None:
     nodes: dict[str, Any] = {node.node: node for node in (await snapshot(told)).nodes}
     assert nodes["7/0"].events == "silent"
     assert nodes["8/0"].stale
+
+
+async def test_that_the_planner_has_long_been_left_out_is_said() -> None:
+    world = World()
+    told = sources(world)
+    world.worker.gate = asyncio.Event()
+    turns = [world.start(f"s{number}", 700, 2, agent={"session_final": True}) for number in range(14)]
+    await world.until(lambda: world.states()["waiting"] == 12)
+    world.worker.gate.set()
+    await asyncio.gather(*turns)
+    shot = await snapshot(told)
+    assert len(shot.plans) >= module.FALLBACKS
+    assert shot.plans[0].method == "bfd"
+    assert any("not made by the planner" in problem for problem in shot.problems)
