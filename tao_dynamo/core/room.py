@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import KeysView
 from dataclasses import dataclass
 
 from kv_events.types import NodeId
@@ -97,6 +98,11 @@ class Room:
     def whole(self, tokens: int) -> int:
         """Tokens of the whole blocks that hold so many."""
         return -(-tokens // self.block_size) * self.block_size
+
+    @property
+    def prefixes(self) -> KeysView[int]:
+        """Keys of the prefixes that holders pay for."""
+        return self._prefixes.keys()
 
     def has_prefix(self, key: int) -> bool:
         """Whether a holder already pays for this prefix."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kv_events.types import NodeId
 from solver.problem import Candidate, Node, Plan, Problem, Value
 from tao_dynamo.core import admission, overdue
 from tao_dynamo.core.decisions import AskSolve, Decision
+from tao_dynamo.core.room import Room
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
 from tao_dynamo.core.timers import Timer
@@ -18,8 +20,7 @@ PREFIX_SHARE = 0.25
 """Share of a node's residual room that may be set aside for shared prefixes not yet on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """What must still be true of a session for its placement to be applied."""
 
     index: int
@@ -229,7 +230,7 @@ class Solving:
         return Candidate(
             session.id,
             cost,
-            state.ready(session, t),
+            session.id in state.waiting or state.ready(session, t),
             max(session.footprint, whole),
             credit,
             session.tier,
@@ -261,21 +262,22 @@ def _prefixes_to_set_aside(state: State, members: dict[int, tuple[int, int]]) ->
     take fits a share of the room; the others stay in their candidates' costs, which is an upper bound.
     """
     kept: set[int] = set()
-    rooms = list(state.rooms.values())
-    set_aside = {room.node: 0 for room in rooms}
+    missing: dict[int, list[Room]] = {key: [] for key in members}
+    for room in state.rooms.values():
+        for key in members.keys() - room.prefixes:
+            missing[key].append(room)
+    mark = state.rooms.mark
+    set_aside: Counter[NodeId] = Counter()
     by_saving = sorted(members.items(), key=lambda item: -(item[1][0] - 1) * item[1][1])
     for key, (count, tokens) in by_saving:
-        if count < 2 and not all(room.has_prefix(key) for room in rooms):
+        if count < 2 and missing[key]:
             continue
-        missing = [room for room in rooms if not room.has_prefix(key)]
-        mark = state.rooms.mark
         if all(
             set_aside[r.node] + tokens <= max(PREFIX_SHARE * r.residual(mark), tokens if not set_aside[r.node] else 0)
-            for r in missing
+            for r in missing[key]
         ):
             kept.add(key)
-            for room in missing:
-                set_aside[room.node] += tokens
+            set_aside.update({room.node: tokens for room in missing[key]})
     return kept
 
 
@@ -286,7 +288,7 @@ def _nodes(state: State, kept: set[int], chosen: list[Session]) -> tuple[Node, .
     nodes: list[Node] = []
     for room in state.rooms.values():
         residual = admission.room_for(state, room, state.cost(chosen[0])) if len(chosen) == 1 else room.residual(mark)
-        charged = sum(n for key, n in tokens.items() if not room.has_prefix(key))
+        charged = sum(tokens[key] for key in tokens.keys() - room.prefixes)
         nodes.append(Node(room.name, max(0, residual - charged)))
     return tuple(nodes)
 

@@ -160,22 +160,20 @@ class State:
         """
         if session.branch_of is not None:
             return {}
-        shared = session.prefix.tokens if session.prefix else 0
-        resident = self.credit.resident(session.id) if shared else {}
-        own: dict[NodeId, int] = {}
         # In a host tier that holds whoever waits nothing grows old: what is there counts in full.
         found = self.credit.resident(session.id) if self.host_tier else self.credit.credits(session.id, t)
-        for node, tokens in found.items():
-            if node not in self.rooms:
-                continue
-            if shared:
+        own = {node: tokens for node, tokens in found.items() if tokens > 0 and node in self.rooms}
+        if own and session.prefix is not None:
+            shared, resident = session.prefix.tokens, self.credit.resident(session.id)
+            for node, tokens in list(own.items()):
                 whole = resident.get(node, 0)
-                own[node] = tokens * max(0, whole - shared) // whole if whole else 0
-            else:
-                own[node] = tokens
-        for node, tokens in family.inherited(self, session, t, promised).items():
-            own[node] = max(own.get(node, 0), tokens)
-        return {node: tokens for node, tokens in own.items() if tokens > 0}
+                own[node] = tokens * (whole - shared) // whole if whole > shared else 0
+                if not own[node]:
+                    del own[node]
+        if session.parent is not None and not session.footprint:
+            for node, tokens in family.inherited(self, session, t, promised).items():
+                own[node] = max(own.get(node, 0), tokens)
+        return own
 
     def cost(self, session: Session) -> int:
         """Tokens it needs on a node that does not hold its shared prefix.
