@@ -139,7 +139,10 @@ async def test_that_the_planner_has_long_been_left_out_is_said() -> None:
     world = World()
     told = sources(world)
     world.worker.gate = asyncio.Event()
-    turns = [world.start(f"s{number}", 700, 2, agent={"session_final": True}) for number in range(14)]
+    turns = []
+    for number in range(14):
+        own = list(range(1000 * number, 1000 * number + 700))
+        turns.append(world.start(f"s{number}", 700, 2, agent={"session_final": True}, token_ids=own))
     await world.until(lambda: world.states()["waiting"] == 12)
     world.worker.gate.set()
     await asyncio.gather(*turns)
