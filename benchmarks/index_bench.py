@@ -134,7 +134,7 @@ def bench_apply(reference: Callable[[], Any], rng: random.Random, *, blocks: int
     """Time decoding and applying stored blocks, ours and the reference interleaved."""
     rows = []
     for opaque in (False, True):
-        for run in (8, 64, 1):
+        for run in (512, 64, 8, 1):
             length = 512
             chains = [[rng.getrandbits(64) for _ in range(length)] for _ in range(max(1, blocks // length))]
             data = messages(chains, opaque=opaque, run=run)

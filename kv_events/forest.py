@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final, Literal
 
-from kv_events.chain import sequence_hashes
+from kv_events.chain import SEED, pack_pair, xxh3
 from kv_events.runs import Cuts, Holder, Run, match, walk
 
 _LONGEST: Final = 4096
@@ -86,42 +86,62 @@ class Forest:
             What came of it: ``PUT``; ``NO_PARENT``, the node does not hold the parent; ``CLASH``, one of them has the
             name of the parent or of another of them. Nothing was put then.
         """
-        book, heads = holder.book, self._heads
+        # The usual case, new blocks behind the last one of a run that is the node's alone, is written out: it is what
+        # most events are, and calls are what costs.
+        bit, book = holder.bit, holder.book
         run: Run | None = None
-        place, block = -1, None
+        place, last = -1, None
+        if parent is not None:
+            at = book.get(parent)
+            if at is None:
+                return NO_PARENT
+            run = self._run(at)
+            held = run.names.get(bit, run.blocks)
+            if held[-1] == parent:
+                place = len(held) - 1
+            else:
+                run, place = self._place_of(holder, run, parent)
+            last = run.blocks[place]
+        blocks: list[int] = []
+        for tokens_hash in tokens:
+            last = tokens_hash if last is None else xxh3(pack_pair(last, tokens_hash), SEED)
+            blocks.append(last)
+        named = names != blocks
+        if (named and not book.keys().isdisjoint(names)) or self._lost or blocks[0] in self._heads:
+            return self._add_slowly(holder, parent, names, blocks, t)
+        if run is None or run.mask != bit or place >= _LONGEST or place + 1 != len(run.blocks):
+            if run is not None and place + 1 != len(run.blocks):
+                return self._add_slowly(holder, parent, names, blocks, t)
+            return PUT if self._grow(holder, run, place, names, blocks, t) else CLASH
+        at, size, before = run.id, len(names), len(book)
+        for name in names:
+            book[name] = at
+        if len(book) - before != size:
+            for name in names:
+                book.pop(name, None)
+            return CLASH
+        if named or run.names:
+            if not run.names:
+                run.names[bit] = list(run.blocks)
+            run.names[bit] += names
+        run.blocks += blocks
+        run.t = t
+        self.size += size
+        self.held += size
+        return PUT
+
+    def _add_slowly(self, holder: Holder, parent: int | None, names: list[int], blocks: list[int], t: float) -> Added:
+        """Put blocks some of which are there already, or whose names stand for others, or within a run."""
+        if parent in names or len(set(names)) != len(names):
+            return CLASH
+        self._settle(holder, names, blocks)
+        run: Run | None = None
+        place = -1
         if parent is not None:
             found = self._find(holder, parent)
             if found is None:
                 return NO_PARENT
             run, place = found
-            block = run.blocks[place]
-        blocks = sequence_hashes(tokens, block)
-        if names != blocks and not book.keys().isdisjoint(names):
-            if parent in names or len(set(names)) != len(names):
-                return CLASH
-            self._settle(holder, names, blocks)
-            if parent is not None:
-                found = self._find(holder, parent)
-                if found is None:
-                    return NO_PARENT
-                run, place = found
-        if (
-            blocks[0] not in heads
-            and (run is None or place + 1 == len(run.blocks))
-            and not (self._lost and not heads.keys().isdisjoint(blocks))
-        ):
-            if self._grow(holder, run, place, names, blocks, t) is None:
-                return CLASH
-        elif len(set(names)) != len(names):
-            return CLASH
-        else:
-            self._add_slowly(holder, run, place, names, blocks, t)
-        return PUT
-
-    def _add_slowly(
-        self, holder: Holder, run: Run | None, place: int, names: list[int], blocks: list[int], t: float
-    ) -> None:
-        """Put blocks some of which are there already."""
         bit, heads = holder.bit, self._heads
         at, size = 0, len(blocks)
         while at < size:
@@ -134,7 +154,7 @@ class Forest:
                     end += 1
                 grown = self._grow(holder, run, place, names[at:end], blocks[at:end], t)
                 if grown is None:
-                    return
+                    return CLASH
                 run, place = grown
                 at = end
                 continue
@@ -152,6 +172,7 @@ class Forest:
                 self._enter(holder, there, names[at : at + count], t, rooted=rooted)
                 run, place = there, count - 1
             at += count
+        return PUT
 
     def remove(self, holder: Holder, name: int) -> bool:
         """Take a name from a node, and with the last name the block; return whether the node had it."""
@@ -200,9 +221,10 @@ class Forest:
 
     def _find(self, holder: Holder, name: int) -> tuple[Run, int] | None:
         at = holder.book.get(name)
-        if at is None:
-            return None
-        run = self._run(at)
+        return None if at is None else self._place_of(holder, self._run(at), name)
+
+    def _place_of(self, holder: Holder, run: Run, name: int) -> tuple[Run, int]:
+        """Return the run again, and where in it the node's block of that name is."""
         names = run.names.get(holder.bit, run.blocks)
         if names[-1] == name:
             return run, len(names) - 1

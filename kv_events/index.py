@@ -138,7 +138,9 @@ class BlockIndex:
         known = self._nodes.get(event.node) or self._join(event.node)
         if known is None:
             return
-        self._changed(known)
+        self.version = known.version = self.version + 1
+        if known is not self._latest:
+            self._changed(known)
         data = event.data
         if type(data) is Stored:
             self._store(known, event.tier, data, t)

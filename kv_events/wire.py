@@ -182,8 +182,8 @@ class _RouterEvent(msgspec.Struct, Generic[S], frozen=True, gc=False):
 
 _CLEARED: Final = Cleared()
 _READ_ENVELOPE: Final = msgspec.msgpack.Decoder(Envelope)
-_READ_SHORT: Final = msgspec.msgpack.Decoder(list[_RouterEvent[_Stored]])
-_READ_LONG: Final = msgspec.msgpack.Decoder(list[_RouterEvent[_RawStored]])
+_read_short: Final = msgspec.msgpack.Decoder(list[_RouterEvent[_Stored]]).decode
+_read_long: Final = msgspec.msgpack.Decoder(list[_RouterEvent[_RawStored]]).decode
 _READ_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _READ_ONE: Final = msgspec.msgpack.Decoder(_RouterEvent[_Stored])
 _READ_DUMP: Final = msgspec.json.Decoder(list[_RouterEvent[_Stored]])
@@ -211,17 +211,16 @@ def decode_kv_events(payload: bytes) -> KvBatch:
     Raises:
         WireError: it is no list of anything.
     """
-    malformed = unknown = 0
-    events: list[KvEvent] = []
+    malformed = 0
     try:
-        for item in (_READ_SHORT if len(payload) < _SHORT else _READ_LONG).decode(payload):
-            events.append(_plain(item))  # noqa: PERF401 - most messages hold one event, where a loop is faster
+        items = (_read_short if len(payload) < _SHORT else _read_long)(payload)
+        if len(items) == 1:
+            event = _plain(items[0])
+            return KvBatch([event], 1 if type(event.data) is Unknown else 0)
+        events = [_plain(item) for item in items]
     except _BAD:
         events, malformed = _one_by_one(payload)
-    for event in events:
-        if type(event.data) is Unknown:
-            unknown += 1
-    return KvBatch(events, unknown, malformed)
+    return KvBatch(events, sum(type(event.data) is Unknown for event in events), malformed)
 
 
 def decode_kv_metrics(payload: bytes) -> KvMetrics:
@@ -286,8 +285,7 @@ def _plain(item: _RouterEvent[Any]) -> KvEvent:
         kind = Unknown(f"residency_domain {item.residency_domain}")
     elif isinstance(data, str):
         kind = _CLEARED if data == "cleared" else Unknown(data)
-    elif data.stored is not None:
-        stored = data.stored
+    elif (stored := data.stored) is not None:
         if type(stored) is _Stored:
             names, tokens = [], []
             for block in stored.blocks:

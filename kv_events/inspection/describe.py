@@ -82,7 +82,12 @@ def text(record: dict[str, Any]) -> str:
         if isinstance(value, dict):
             value = ",".join(f"{name}:{part}" for name, part in value.items() if part) or "none"  # noqa: PLW2901 - shorter
         parts.append(str(value) if key in ("kind", "node") else f"{key}={value}")
-    return " ".join(parts)
+    return plain(" ".join(parts))
+
+
+def plain(words: str) -> str:
+    """Return what others wrote without anything that would steer a terminal or begin a new line."""
+    return words if words.isprintable() else words.encode("unicode_escape").decode()
 
 
 def _kv_event(item: dict[str, Any]) -> dict[str, Any]:

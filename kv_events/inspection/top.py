@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kv_events.inspection.describe import plain
 from kv_events.inspection.discovery import Card
 from kv_events.inspection.meters import Meters
 from kv_events.inspection.toolboard import Call, ToolBoard
@@ -195,6 +196,7 @@ def _session_cells(row: Mapping[str, Any]) -> list[object]:
 def _table(first: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(first, no_wrap=True, overflow="ellipsis")
@@ -203,7 +205,7 @@ def _table(first: str, columns: Sequence[str], rows: Sequence[Sequence[object]])
             column, justify="left" if column in ("tool", "by", "view", "router") else "right", no_wrap=True
         )
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(Text(plain(_cell(value))) for value in row))
     return table
 
 

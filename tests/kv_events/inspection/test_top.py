@@ -71,6 +71,14 @@ def test_the_tables_hold_it() -> None:
     assert "… and 1 more" in "\n".join(lines)
 
 
+def test_what_others_wrote_neither_steers_the_terminal_nor_the_table() -> None:
+    board = ToolBoard()
+    board.take(tool("tool_start", 0, t=0.0, session="[red]a\x1b[2J\nb"))
+    said = text(snapshot(1.0, Bus(), Meters(), board, {}, None, {}))
+    assert "[red]a\\x1b[2J\\nb" in said
+    assert "\x1b" not in said
+
+
 def test_what_is_odd_is_said() -> None:
     said = text(shown(Bus(connected=False, outages=2, dropped=1234)))
     assert "THE BUS IS AWAY" in said
