@@ -23,7 +23,7 @@ PREFIX_SHARE = 0.25
 class Signature(NamedTuple):
     """What must still be true of a session for its placement to be applied."""
 
-    index: int
+    number: int
     epoch: int
     ready: bool
 
@@ -197,7 +197,7 @@ class Solving:
             return "session_gone"
         if candidate not in state.waiting and candidate not in state.paused:
             return "not_waiting"
-        if (session.index, session.epoch) != (signature.index, signature.epoch):
+        if (session.index, session.epoch) != (signature.number, signature.epoch):
             return "epoch"
         if not signature.ready and not state.refresh_returning(session, t):
             return "tool_state"
