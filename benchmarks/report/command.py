@@ -69,6 +69,7 @@ def blocks(data: Data) -> dict[str, Callable[[], str]]:
         "live-mock": lambda: tables.side_by_side(data.live("live.jsonl"), _LIVE),
         "live-vllm": lambda: tables.side_by_side(data.live("vllm.jsonl"), _LIVE),
         "calibration-replay": partial(tables.calibration, data, "calibration-replay.jsonl"),
+        "calibration-replay-roomy": partial(tables.calibration, data, "calibration-replay-roomy.jsonl"),
         "calibration-live": partial(tables.calibration, data, "calibration-live.jsonl"),
     }
     for setup in dict.fromkeys(cell.setup for cell in data.cells):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.calibrate import errors
 from benchmarks.intervals import Interval, interval
@@ -13,12 +13,10 @@ from benchmarks.report.data import BASELINES, JUDGED, Cell, Change, Data
 from benchmarks.report.pages import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 WORSE = 0.02
 """From this relative change on a cell counts as a loss."""
-
-MOST_ROWS = 12
 
 NAMES = {
     "latency_mean_s": "latency",
@@ -142,20 +140,15 @@ def host_tiers(data: Data, metrics: Sequence[str] = JUDGED) -> str:
 
 
 def solving(data: Data) -> str:
-    """How many plans, how many proven optimal, and what solving takes of a run's time, worst cell first."""
-    rows: list[tuple[float, list[str]]] = []
-    for cell in data.cells:
-        solves, each, span = (cell.values("tao", key) for key in ("solves", "solve_mean_ms", "makespan_s"))
-        if len(each) != len(span) or not each:
+    """How many plans, how many proven optimal, and what share of a run's time solving takes (processor time)."""
+    rows: list[list[str]] = []
+    for line in data.lines("snapshots.jsonl"):
+        if line["solve_cpu_ms"] is None:
             continue
-        share = sum(n * ms / 1000 / s for n, ms, s in zip(solves, each, span, strict=True)) / len(span)
-        optimal = cell.mean("tao", "optimal_share")
-        text = [f"{cell.setup} {cell.workload} {cell.concurrency}", f"{sum(solves) / len(solves):,.0f}"]
-        text += [number(cell.mean("tao", "solve_mean_ms")), number(optimal), f"{100 * share:.3f} %"]
-        rows.append((share, text))
-    rows.sort(key=lambda row: -row[0])
-    head = ["cell", "plans a run", "ms a plan", NAMES["optimal_share"], "of the run's time"]
-    return table(head, [text for _, text in rows[:MOST_ROWS]])
+        share = line["snapshots"] * line["solve_cpu_ms"] / 1000 / line["makespan_s"]
+        figures = [f"{line['snapshots']:,}", f"{line['solve_cpu_ms']:.2f}", f"{100 * line['optimal_share']:.1f} %"]
+        rows.append([_where(line), *figures, f"{100 * share:.4f} %"])
+    return table(["cell", "plans", "ms a plan", "proven optimal", "of the run's time"], rows)
 
 
 def snapshots(data: Data) -> str:
@@ -164,8 +157,7 @@ def snapshots(data: Data) -> str:
     rows = []
     for line in lines:
         shares = [f"{n:,} ({100 * n / max(1, line['several']):.0f} %)" for n in line["worse"].values()]
-        where = f"{line['setup']} {line['workload']} {line['concurrency']}"
-        rows.append([where, f"{line['snapshots']:,}", f"{line['several']:,}", *shares])
+        rows.append([_where(line), f"{line['snapshots']:,}", f"{line['several']:,}", *shares])
     rivals = list(lines[0]["worse"]) if lines else []
     return table(["cell", "snapshots", "several candidates", *(f"{name} worse" for name in rivals)], rows)
 
@@ -199,6 +191,10 @@ def number(found: Interval | None) -> str:
 def percent(value: float) -> str:
     """Such as ``+3.1 %``."""
     return f"{100 * value:+.1f} %"
+
+
+def _where(line: Mapping[str, Any]) -> str:
+    return f"{line['setup']} {line['workload']} {line['concurrency']}"
 
 
 def _over_cells(cells: Iterable[Cell], name: str, metric: str) -> str:

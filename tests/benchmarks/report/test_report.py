@@ -42,11 +42,9 @@ def folder(tmp_path: Path) -> Path:
         "host-a.jsonl",
         [line("tao", [50.0, 60.0], [1.0, 1.0], host=7), line("dynamo-kv", [100.0, 120.0], [1.0, 1.0], host=7)],
     )
-    write(
-        data,
-        "snapshots.jsonl",
-        [{"setup": "a", "workload": "b", "concurrency": 8, "snapshots": 30, "several": 20, "worse": {"bfd": 5}}],
-    )
+    counted = {"snapshots": 30, "several": 20, "worse": {"bfd": 5}, "optimal_share": 1.0}
+    timed = {"solve_cpu_ms": 2.0, "makespan_s": 100.0}
+    write(data, "snapshots.jsonl", [{"setup": "a", "workload": "b", "concurrency": 8, **counted, **timed}])
     write(
         data,
         "calibration-live.jsonl",
@@ -98,7 +96,9 @@ def test_a_folder_becomes_pages_and_plots(folder: Path, capsys: pytest.CaptureFi
     page = (folder / "README.md").read_text()
     assert page.startswith("# By hand\n")
     assert "old" not in page
-    assert "25 %" in page
+    assert "| a b 8 | 30 | 20 | 5 (25 %) |" in page
+    # 30 plans of 2 ms in 100 s
+    assert "| a b 8 | 30 | 2.00 | 100.0 % | 0.0600 % |" in page
     assert "+10.0 ± 0.0 %" in page
     for name in ("qwen3-32b.png", "timelines.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
