@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "solver": ("benchmarks.solver_bench", "time the solvers and check their answers"),
     "index": ("benchmarks.index_bench", "time and weigh the KV index, beside a plain one"),
     "index-live": ("benchmarks.index_live", "compare the KV index with Dynamo's own beside running workers"),
+    "faults": ("benchmarks.faults", "break parts of a running graph and tell what failed and how long it took"),
+    "soak": ("benchmarks.soak", "very many sessions at once through a real graph, and what is left of them"),
     "hop": ("benchmarks.hop", "what a turn pays for passing through a router of its own, four ways side by side"),
     "page": ("benchmarks.page_bench", "time a look at a busy router, and the page that shows it"),
     "readiness": ("benchmarks.readiness", "score the tool-duration predictor on recorded calls"),

@@ -81,9 +81,12 @@ def _parser() -> argparse.ArgumentParser:
 def _measured(job: dict[str, Any], prefix: list[str]) -> list[dict[str, Any]]:
     command = [*prefix, sys.executable, "-m", "benchmarks.hop_load"]
     done = subprocess.run(command, input=json.dumps(job), stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        cells: list[dict[str, Any]] = json.loads(done.stdout)
+    except ValueError as error:
+        raise StackError(f"the measuring process ended with status {done.returncode}") from error
     if done.returncode != 0:
-        raise StackError(f"the measuring process ended with status {done.returncode}")
-    cells: list[dict[str, Any]] = json.loads(done.stdout)
+        print(f"ended early (status {done.returncode}): {len(cells)} cells", file=sys.stderr)
     return cells
 
 
@@ -97,6 +100,8 @@ def _table(load: tuple[int, int, int], cells: Sequence[dict[str, Any]], ways: Se
     base: float | None = None
     for name in ways:
         mine = [c for c in cells if (c["graph"], c["tokens"], c["concurrency"]) == (name, tokens, concurrency)]
+        if not mine:
+            continue
         rate = _median(mine, lambda c: c["output_tokens"] / c["wall_s"])
         base = rate if base is None else base
         print(

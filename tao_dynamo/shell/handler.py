@@ -225,6 +225,14 @@ class Handler:
                         return
                     if work.started or tries >= self._retries or not self._failures.worker_gone(error):
                         self.counters["failed_turns"] += 1
+                        log.warning(
+                            "turn_failed",
+                            request=ticket.request_id,
+                            session=work.ask.session_id,
+                            node=node,
+                            tokens=work.produced,
+                            error=error,
+                        )
                         raise self._failures.translate(error, work.started) from error
                     tries += 1
                     self.counters["displaced_turns"] += 1
