@@ -16,7 +16,7 @@ import select
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from tool_hooks.bars import BarReader, Progress
+from tool_hooks.bars import TAIL_BYTES, BarReader, Progress
 
 CHUNK = 1 << 16
 SPLICE_BYTES = 1 << 20
@@ -60,6 +60,8 @@ class Pump:
         self._tap = tap
         self._bars = BarReader()
         self._unread = b""
+        self._asks_source = os.get_blocking(source)
+        self._writes_to = _reopened(target)
         self._pending = memoryview(b"")
         self._can_splice = can_splice and tap is None and hasattr(os, "splice")
         self._thick = self._wide = False
@@ -99,10 +101,13 @@ class Pump:
         return self.flow
 
     def close(self) -> None:
-        """Let the source go."""
+        """Let the source go, and what is held of the target."""
         if self.source >= 0:
             os.close(self.source)
             self.source = -1
+        if self._writes_to is not None:
+            os.close(self._writes_to)
+            self._writes_to = None
 
     def look(self) -> None:
         """Let the bar reader see what it has not seen, unless it looked just now."""
@@ -117,13 +122,10 @@ class Pump:
 
     def _step(self) -> Flow:
         if self._pending:
-            if not _is_ready(self.target, select.POLLOUT):
-                return Flow.BLOCKED
-            self._pending = self._pending[os.write(self.target, self._pending[:_SAFE_WRITE]) :]
-            return Flow.MOVED
+            return self._write()
         if self._thick and (self._tell is None or time.monotonic() - self._looked < _LOOK_EVERY_S):
             return self._splice()
-        if not _is_ready(self.source, select.POLLIN):
+        if self._asks_source and not _is_ready(self.source, select.POLLIN):
             return Flow.DRY
         data = os.read(self.source, CHUNK)
         if not data:
@@ -136,8 +138,17 @@ class Pump:
         if self._tap is not None:
             self._tap(data)
         if self._tell is not None:
-            self._unread = (self._unread + data)[-CHUNK:]
-            self.look()
+            self._unread = (self._unread + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        return self._write()
+
+    def _write(self) -> Flow:
+        if self._writes_to is not None:
+            written = os.write(self._writes_to, self._pending)
+        elif _is_ready(self.target, select.POLLOUT):
+            written = os.write(self.target, self._pending[:_SAFE_WRITE])
+        else:
+            return Flow.BLOCKED
+        self._pending = self._pending[written:]
         return Flow.MOVED
 
     def _splice(self) -> Flow:
@@ -183,6 +194,17 @@ def wait(pumps: Sequence[Pump], others: Iterable[int]) -> set[int]:
             poll.register(pump.target if blocked else pump.source, select.POLLOUT if blocked else select.POLLIN)
     unread = any(pump.has_unread for pump in pumps)
     return {fd for fd, _ in poll.poll(_PARSE_EVERY_S * 1000.0 if unread else None)}
+
+
+def _reopened(fd: int) -> int | None:
+    """The same file opened anew, so that writing to it never blocks, and its other holders see no change.
+
+    None where that cannot be done: sockets, files of another user, a pipe without a reader, systems without /proc.
+    """
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _is_ready(fd: int, what: int) -> bool:
