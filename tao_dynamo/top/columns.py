@@ -80,7 +80,7 @@ COLUMNS = (
         lambda row: _or_last(row.returns_in_s),
         right=True,
     ),
-    Column("why", "WHY IT WAITS, OR WHAT IT DOES", 0, words.why, lambda row: row.reason),
+    Column("why", "WHY", 0, words.why, lambda row: row.reason),
 )
 KEYS = tuple(column.key for column in COLUMNS)
 

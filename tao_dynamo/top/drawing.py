@@ -144,7 +144,8 @@ def explained(told: Mapping[str, Any], known: Mapping[str, str]) -> list[Text]:
     facts = [f"needs {tokens(told['cost'])}", f"context {tokens(told['footprint'])}"]
     if told["node"]:
         facts.append(f"holds {tokens(told['held'])} on {known.get(told['node'], told['node'])}")
-    facts.append("ready" if told["ready"] else "not ready")
+    if state != "running":
+        facts.append("ready" if told["ready"] else "not ready")
     if told["overdue"]:
         facts.append("overdue")
     lines = [first]
@@ -164,8 +165,9 @@ def explained(told: Mapping[str, Any], known: Mapping[str, str]) -> list[Text]:
 def _choice(choice: Mapping[str, Any], here: str | None, known: Mapping[str, str]) -> Text:
     missing = choice["adds"] - choice["free"]
     if choice["node"] == here:
-        verdict, style = "is here", "green"
-    elif choice["stale"]:
+        credit = f"credit {tokens(choice['credit']):>5}"
+        return Text.assemble(f"{known.get(here, here):>10}  {credit}  ", ("is here", "green"))
+    if choice["stale"]:
         verdict, style = "stale", BAD
     else:
         verdict, style = ("fits", "green") if missing <= 0 else (f"{tokens(missing)} short", "red")

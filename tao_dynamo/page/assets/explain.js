@@ -92,7 +92,7 @@ class Explain {
     if (told.waited_s !== null) facts.push(["Its turn has waited", seconds(told.waited_s), told.overdue ? "bad" : ""]);
     if (told.node) facts.push(["Holds", `${tokens(told.held)} tokens on ${this.names[told.node] || told.node}`]);
     facts.push(["Needs", `${tokens(told.cost)} tokens`], ["Context so far", `${tokens(told.footprint)} tokens`]);
-    facts.push(["Counts as ready", told.ready ? "yes" : "no"]);
+    if (told.state !== "running") facts.push(["Counts as ready", told.ready ? "yes" : "no"]);
     if (told.marked) facts.push(["At the end of its turn", "will be paused"]);
     if (told.parent) facts.push(["Part of", told.parent]);
     return facts;
@@ -128,7 +128,9 @@ class Explain {
       const here = choice.node === told.node;
       const fits = choice.adds <= choice.free;
       const verdict = here ? "is here" : choice.stale ? "stale" : fits ? "fits" : `${tokens(choice.adds - choice.free)} short`;
-      return [[this.names[choice.node] || choice.node], [tokens(choice.credit)], [tokens(choice.adds)], [tokens(choice.free)], [verdict, here || fits ? "good" : "bad"]];
+      const name = this.names[choice.node] || choice.node;
+      const room = here ? ["", ""] : [tokens(choice.adds), tokens(choice.free)];
+      return [[name], [tokens(choice.credit)], [room[0]], [room[1]], [verdict, here || fits ? "good" : "bad"]];
     });
     const more = told.nodes.length - rows.length;
     const caption = more > 0 ? `Nodes, the best ${rows.length} of ${told.nodes.length}` : "Nodes";

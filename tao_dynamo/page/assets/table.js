@@ -82,7 +82,7 @@ const COLUMNS = [
     key: "left", title: "Back in", number: true, by: (row) => order(row.returns_in_s),
     text: (row) => seconds(row.returns_in_s),
   },
-  { key: "why", title: "Why it waits, or what it does", text: whyText, by: (row) => whyText(row, {}) },
+  { key: "why", title: "Why", text: whyText, by: (row) => whyText(row, {}) },
 ];
 
 class Table {
