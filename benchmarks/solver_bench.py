@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import options
+from benchmarks import options, solver_transfer
 from benchmarks.solver_instances import KINDS, SIZES, Size
 from benchmarks.solver_runs import METHODS, Limits, Run, run_method
 from benchmarks.solver_summary import Row, contradictions, summarise
@@ -50,6 +50,14 @@ def main(argv: Sequence[str]) -> int:
     options.writable(args.json, "--json")
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
+    if args.planner:
+        for size in sizes:
+            crossing = solver_transfer.measure(size, args.seed)
+            print(
+                f"planner {size}: there and back, the solve left out: median {crossing.median_ms:.3g} ms, "
+                f"best {crossing.best_ms:.3g} ms of {crossing.rounds}"
+            )
+        return 0
     runs = list(_run_all(sizes, kinds, methods, range(args.seed, args.seed + repeat), limits))
     rows = summarise(runs, by_kind=args.by_kind)
     _print(rows)
@@ -144,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget-ms", type=options.number(0, above=True), default=50.0, help="our anytime methods' budget")
     add("--limit-s", type=options.number(0, above=True), default=10.0, help="time limit of the general solvers")
     add("--threads", type=options.whole(1), default=os.cpu_count() or 1, help="threads of the general solvers")
+    add("--planner", action="store_true", help="only time the way to the planner process and back (default: off)")
     add("--by-kind", action="store_true", help="a row per kind, too (default: off)")
     add(
         "--quick",

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from solver import dp_cpu, dp_gpu, exact
+from solver.clock import now
 from solver.dp_layer import DenseInstance, dense_instance
 from solver.planning import make_plan
 from solver.rounding import Rounded, round_problem, value_of
@@ -26,12 +26,12 @@ EXACT_SHARE = 0.5
 
 def solve(problem: Problem, budget_ms: float) -> Plan:
     """The best plan of either method; errors as in :func:`solver.exact.solve`."""
-    began = time.perf_counter()
+    began = now()
     rounded = round_problem(problem)
     dense = _affordable(rounded, budget_ms / 1e3 * (1 - EXACT_SHARE))
     share = EXACT_SHARE if dense is not None else 1.0
     assignment, bound = exact.assign(rounded, began, budget_ms / 1e3 * share)
-    plan = make_plan(rounded, assignment, bound=bound, method="exact", seconds=time.perf_counter() - began)
+    plan = make_plan(rounded, assignment, bound=bound, method="exact", seconds=now() - began)
     if plan.optimal or dense is None:
         return plan
     note, method = "", "dp-cpu"
@@ -46,9 +46,7 @@ def solve(problem: Problem, budget_ms: float) -> Plan:
             assignment = dp_cpu.run(dense)
     else:
         assignment = dp_cpu.run(dense)
-    plan = make_plan(
-        rounded, assignment, bound=value_of(rounded, assignment), method=method, seconds=time.perf_counter() - began
-    )
+    plan = make_plan(rounded, assignment, bound=value_of(rounded, assignment), method=method, seconds=now() - began)
     return replace(plan, note=note)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tao_dynamo.errors import ProblemError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from solver.problem import Candidate, Problem
 
 MAX_TOKENS = 1 << 40
@@ -30,11 +32,36 @@ def validate(problem: Problem) -> None:
         _name(f"nodes[{k}].id", node.id, nodes)
         nodes[node.id] = k
         _whole(f"nodes[{k}].capacity", node.capacity)
+    if _sound(problem.candidates, nodes):
+        return
     seen: dict[str, int] = {}
     for k, candidate in enumerate(problem.candidates):
         _name(f"candidates[{k}].id", candidate.id, seen)
         seen[candidate.id] = k
         _check_candidate(k, candidate, nodes)
+
+
+def _sound(candidates: Sequence[Candidate], nodes: dict[str, int]) -> bool:
+    """Whether nothing is wrong with any candidate, by columns, which is several times faster than one by one."""
+    names = [candidate.id for candidate in candidates]
+    tokens = [candidate.cost for candidate in candidates]
+    tokens += [candidate.footprint for candidate in candidates]
+    homes: set[str] = set()
+    for candidate in candidates:
+        if candidate.credit:
+            homes.update(candidate.credit)
+            tokens += candidate.credit.values()
+    return (
+        set(map(type, names)) <= {str}
+        and set(map(type, tokens)) <= {int}
+        and {type(candidate.ready) for candidate in candidates} <= {bool}
+        and {type(candidate.tier) for candidate in candidates} <= {int}
+        and homes <= nodes.keys()
+        and len(set(names)) == len(names)
+        and "" not in names
+        and min(tokens, default=0) >= 0
+        and max(tokens, default=0) <= MAX_TOKENS
+    )
 
 
 def _check_candidate(k: int, candidate: Candidate, nodes: dict[str, int]) -> None:

@@ -20,15 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from solver.jit import compiled
+from solver.knapsack import COSTLESS, Flags, Floats, Work, knapsack, make_work, sort_by_rate
 from solver.packing import WORD_BITS
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints, Rounded
-
-Flags = npt.NDArray[np.uint8]
+    from solver.rounding import Ints
 
 WORST = 1 << WORD_BITS
 """A bound that every relaxation improves on."""
@@ -41,7 +39,7 @@ REPAIR_PASSES = 3
 
 class Pairs(NamedTuple):
     """The ``H`` (candidate, node) pairs with credit; by candidate in ``start[N + 1]``, by node through
-    ``list_pair[H]`` in ``list_start[M + 1]``.
+    ``list_pair[H]`` in ``list_start[M + 1]``, within a node in the order that its knapsack last had.
     """
 
     start: Ints
@@ -60,134 +58,97 @@ class Pairs(NamedTuple):
     """Tokens per unit of ``credit``, their greatest common divisor: a bound between two multiples is the lower."""
 
 
-class Work(NamedTuple):
-    """Scratch of one knapsack, for the node with most pairs and the one with most room."""
-
-    pair: Ints
-    cost: Ints
-    worth: Ints
-    take: Flags
-    value: Ints
-    decision: Flags
-
-
-def make_pairs(rounded: Rounded) -> Pairs:
+@compiled
+def make_pairs(cost: Ints, capacity: Ints, home_start: Ints, home_node: Ints, home_credit: Ints) -> Pairs:
     """The pairs of a rounded problem; of a candidate that costs nothing only its greatest credit."""
-    count = len(rounded.cost)
-    owner = rounded.home_owner
-    first = np.arange(len(owner)) == rounded.home_start[owner]
-    kept = first | (rounded.cost[owner] > 0)
-    owner, node, credit = owner[kept], rounded.home_node[kept], rounded.home_credit[kept]
-    unit = max(1, int(np.gcd.reduce(credit)) if len(credit) else 1)
-    credit = credit // unit
-    slack = int(rounded.capacity.sum())
-    scale = 1 << slack.bit_length()
-    if (sum(credit.tolist()) * scale).bit_length() > WORD_BITS - 1:
+    count = len(cost)
+    start = np.zeros(count + 1, np.int64)
+    owner, node = np.empty(len(home_node), np.int64), np.empty(len(home_node), np.int64)
+    credit = np.empty(len(home_node), np.int64)
+    size, unit = 0, 0
+    for i in range(count):
+        for k in range(home_start[i], home_start[i + 1]):
+            if k == home_start[i] or cost[i] > 0:
+                owner[size], node[size], credit[size] = i, home_node[k], home_credit[k]
+                divisor = home_credit[k]
+                while divisor:
+                    unit, divisor = divisor, unit % divisor
+                size += 1
+        start[i + 1] = size
+    owner, node, credit = owner[:size].copy(), node[:size].copy(), credit[:size].copy()
+    unit = max(1, unit)
+    total = 0.0
+    for k in range(size):
+        credit[k] //= unit
+        total += credit[k]
+    slack = capacity.sum()
+    scale = 1
+    while scale <= slack:
+        scale *= 2
+    if total * scale >= 2.0 ** (WORD_BITS - 1):
         scale, slack = 1, 0
     worth = credit * scale
     if scale > 1:
-        worth = worth - rounded.cost[owner]
-    order = np.argsort(node, kind="stable").astype(np.int64)
-    return Pairs(
-        starts(owner, count),
-        owner,
-        node,
-        credit,
-        worth,
-        rounded.cost,
-        rounded.capacity,
-        starts(node, len(rounded.capacity)),
-        order,
-        scale,
-        slack,
-        unit,
-    )
-
-
-def starts(key: Ints, count: int) -> Ints:
-    """Where each of ``count`` keys begins in a list sorted by key: ``count + 1`` offsets."""
-    sizes = np.bincount(key, minlength=count)
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)))
+        for k in range(size):
+            worth[k] -= cost[owner[k]]
+    list_start, list_pair = by_node(node, len(capacity))
+    return Pairs(start, owner, node, credit, worth, cost, capacity, list_start, list_pair, scale, slack, unit)
 
 
 @compiled
-def make_work(pairs: Pairs) -> Work:
+def by_node(node: Ints, nodes: int) -> tuple[Ints, Ints]:
+    """``list_start[M + 1]`` and ``list_pair[H]`` of the pairs' nodes."""
+    start = np.zeros(nodes + 1, np.int64)
+    for n in node:
+        start[n + 1] += 1
+    for n in range(nodes):
+        start[n + 1] += start[n]
+    at = start[:nodes].copy()
+    pairs = np.empty(len(node), np.int64)
+    for k in range(len(node)):
+        pairs[at[node[k]]] = k
+        at[node[k]] += 1
+    return start, pairs
+
+
+@compiled
+def work_for(pairs: Pairs) -> Work:
     """Scratch for :func:`best_of_node`."""
-    most = 1
-    room = 0
+    most, room = 1, 0
     for n in range(len(pairs.capacity)):
         most = max(most, pairs.list_start[n + 1] - pairs.list_start[n])
         room = max(room, pairs.capacity[n])
-    return Work(
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.uint8),
-        np.empty((2, room + 1), np.int64),
-        np.empty((most, room + 1), np.uint8),
-    )
-
-
-@compiled
-def knapsack(work: Work, count: int, room: int) -> int:
-    """0/1 knapsack over ``work.cost[:count]``, ``work.worth[:count]``; marks ``work.take``, returns the optimum."""
-    total = 0
-    weight = 0
-    for j in range(count):
-        total += work.worth[j]
-        weight += work.cost[j]
-    if weight <= room:
-        work.take[:count] = 1
-        return total
-    now = 0
-    work.value[0, : room + 1] = 0
-    for j in range(count):
-        w, v = work.cost[j], work.worth[j]
-        old, new, chosen = work.value[now], work.value[1 - now], work.decision[j]
-        w = min(w, room + 1)
-        new[:w] = old[:w]
-        chosen[:w] = 0
-        source, kept, target, mark = old[: room + 1 - w], old[w : room + 1], new[w : room + 1], chosen[w : room + 1]
-        for k in range(room + 1 - w):
-            placed = source[k] + v
-            better = placed > kept[k]
-            target[k] = placed if better else kept[k]
-            mark[k] = better
-        now = 1 - now
-    left = room
-    for j in range(count - 1, -1, -1):
-        work.take[j] = work.decision[j, left]
-        if work.take[j]:
-            left -= work.cost[j]
-    return int(work.value[now, room])
+    return make_work(most, room)
 
 
 @compiled
 def best_of_node(pairs: Pairs, n: int, banned: Flags, price: Ints, chosen: Flags, work: Work) -> int:
     """Node ``n``'s knapsack over ``worth - price``; marks its pairs in ``chosen``, returns the optimum."""
-    count = 0
-    for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
-        k = pairs.list_pair[t]
-        i = pairs.owner[k]
+    low = pairs.list_start[n]
+    count = pairs.list_start[n + 1] - low
+    size = 0
+    for t in range(count):
+        k = pairs.list_pair[low + t]
         chosen[k] = 0
+        i = pairs.owner[k]
         worth = pairs.worth[k] - price[i]
-        if worth > 0 and not banned[k]:
-            work.pair[count] = k
-            work.cost[count] = pairs.cost[i]
-            work.worth[count] = worth
-            count += 1
-    optimum = knapsack(work, count, pairs.capacity[n])
-    for j in range(count):
-        chosen[work.pair[j]] = work.take[j]
+        work.pair[t] = k
+        if worth <= 0 or banned[k]:
+            work.rate[t] = -1.0
+            continue
+        size += 1
+        work.rate[t] = worth / pairs.cost[i] if pairs.cost[i] else COSTLESS
+    sort_by_rate(work, count)
+    for t in range(count):
+        k = work.pair[t]
+        pairs.list_pair[low + t] = k
+        if t < size:
+            work.cost[t] = pairs.cost[pairs.owner[k]]
+            work.worth[t] = pairs.worth[k] - price[pairs.owner[k]]
+    optimum = knapsack(work, size, pairs.capacity[n])
+    for t in range(size):
+        chosen[work.pair[t]] = work.take[t]
     return optimum
-
-
-@compiled
-def relax(pairs: Pairs, banned: Flags, price: Ints, best: Ints, chosen: Flags, work: Work) -> int:
-    """Every node's knapsack at these prices, into ``best`` and ``chosen``; returns the bound, in worth."""
-    for n in range(len(pairs.capacity)):
-        best[n] = best_of_node(pairs, n, banned, price, chosen, work)
-    return int(best.sum() + price.sum())
 
 
 @compiled
@@ -199,16 +160,17 @@ def credit_of(pairs: Pairs, bound: int) -> int:
 class Descent(NamedTuple):
     """Where a subgradient descent stands, so that it can stop and go on.
 
-    ``exact``, ``slope`` and ``trial`` per candidate, ``trial_best`` per node, ``trial_chosen`` per pair;
-    ``pace`` is (step length, rounds since the bound improved, rounds in all).
+    ``exact``, ``slope`` and ``trial`` per candidate, ``trial_best`` and ``stale`` (to be solved anew) per
+    node, ``trial_chosen`` per pair; ``pace`` is (step length, rounds since the bound improved, rounds in all).
     """
 
-    exact: npt.NDArray[np.float64]
-    slope: npt.NDArray[np.float64]
+    exact: Floats
+    slope: Floats
     trial: Ints
     trial_best: Ints
+    stale: Flags
     trial_chosen: Flags
-    pace: npt.NDArray[np.float64]
+    pace: Floats
 
 
 @compiled
@@ -219,9 +181,44 @@ def begin(pairs: Pairs, price: Ints) -> Descent:
         np.zeros(len(price), np.float64),
         price.copy(),
         np.zeros(len(pairs.capacity), np.int64),
+        np.ones(len(pairs.capacity), np.uint8),
         np.zeros(len(pairs.node), np.uint8),
         np.array([1.0, 0.0, 0.0]),
     )
+
+
+@compiled
+def begin_from(pairs: Pairs, price: Ints, best: Ints, chosen: Flags, banned: Flags, item: int) -> Descent:
+    """A descent from a relaxation known but for new bans and for candidate ``item``, whose price may have changed."""
+    stale = np.zeros(len(pairs.capacity), np.uint8)
+    for k in range(len(chosen)):
+        if chosen[k] and banned[k]:
+            stale[pairs.node[k]] = 1
+    for k in range(pairs.start[item], pairs.start[item + 1]):
+        stale[pairs.node[k]] = 1
+    return Descent(
+        price.astype(np.float64),
+        np.zeros(len(price), np.float64),
+        price.copy(),
+        best.copy(),
+        stale,
+        chosen.copy(),
+        np.array([1.0, 0.0, 0.0]),
+    )
+
+
+@compiled
+def _relax(pairs: Pairs, descent: Descent, banned: Flags, work: Work) -> int:
+    """Solve the stale nodes' knapsacks at the trial prices; returns the bound, in worth."""
+    bound = 0
+    for n in range(len(pairs.capacity)):
+        if descent.stale[n]:
+            descent.stale[n] = 0
+            descent.trial_best[n] = best_of_node(pairs, n, banned, descent.trial, descent.trial_chosen, work)
+        bound += descent.trial_best[n]
+    for p in descent.trial:
+        bound += p
+    return bound
 
 
 @compiled
@@ -229,9 +226,12 @@ def _turn(pairs: Pairs, descent: Descent, banned: Flags) -> float:
     """Turn ``slope`` to the last trial's subgradient (chosen how often, less one); returns its squared length."""
     norm = 0.0
     for i in range(len(descent.trial)):
+        low, high = pairs.start[i], pairs.start[i + 1]
+        if high - low < 2:
+            continue
         count = -1
         alive = 0
-        for k in range(pairs.start[i], pairs.start[i + 1]):
+        for k in range(low, high):
             count += descent.trial_chosen[k]
             alive += 1 - banned[k]
         if alive < 2 or (descent.trial[i] == 0 and count < 0):
@@ -240,6 +240,19 @@ def _turn(pairs: Pairs, descent: Descent, banned: Flags) -> float:
             descent.slope[i] = 0.3 * descent.slope[i] + count
         norm += descent.slope[i] * descent.slope[i]
     return norm
+
+
+@compiled
+def _step(pairs: Pairs, descent: Descent, length: float) -> None:
+    """Move the trial prices along the slope; nodes of a candidate whose price changes become stale."""
+    for i in range(len(descent.trial)):
+        if descent.slope[i] != 0.0:
+            descent.exact[i] = max(0.0, descent.exact[i] + length * descent.slope[i])
+        moved = np.int64(descent.exact[i])
+        if moved != descent.trial[i]:
+            descent.trial[i] = moved
+            for k in range(pairs.start[i], pairs.start[i + 1]):
+                descent.stale[pairs.node[k]] = 1
 
 
 @compiled
@@ -261,14 +274,14 @@ def descend(
     ``price``, ``best`` and ``chosen`` become the best relaxation, ``bound`` (worth) is its; ``held`` and
     ``credit`` the best choice known. Returns bound, credit and whether there is no more to gain.
     """
-    exact, slope, trial, pace = descent.exact, descent.slope, descent.trial, descent.pace
+    pace = descent.pace
     over = False
     fresh = False
     for turn in range(rounds):
-        now = relax(pairs, banned, trial, descent.trial_best, descent.trial_chosen, work)
+        now = _relax(pairs, descent, banned, work)
         if now < bound:
             bound = now
-            price[:], best[:], chosen[:] = trial, descent.trial_best, descent.trial_chosen
+            price[:], best[:], chosen[:] = descent.trial, descent.trial_best, descent.trial_chosen
             pace[1] = 0.0
             fresh = True
         else:
@@ -276,7 +289,7 @@ def descend(
             if pace[1] >= PATIENCE:
                 pace[0] *= 0.6
                 pace[1] = 0.0
-                exact[:] = price
+                descent.exact[:] = price
         if fresh and (pace[2] % REPAIR_EVERY == 0 or turn == rounds - 1):
             fresh = False
             total, repaired = repair(pairs, chosen, work)
@@ -291,11 +304,7 @@ def descend(
         if norm < 1e-9 or pace[0] < 1e-3:
             over = True
             break
-        step = pace[0] * max(now - credit * pairs.scale, 1) / norm
-        for i in range(len(price)):
-            if slope[i] != 0.0:
-                exact[i] = max(0.0, exact[i] + step * slope[i])
-                trial[i] = np.int64(exact[i])
+        _step(pairs, descent, pace[0] * max(now - credit * pairs.scale, 1) / norm)
     if over and credit_of(pairs, bound) > credit:
         total, repaired = repair(pairs, chosen, work)
         if total > credit:

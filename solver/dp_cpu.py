@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver import bfd
-from solver.dp_layer import UNREACHABLE, DenseInstance, dense_instance, final_state, trace_back
+from solver.dp_layer import DenseInstance, dense_instance, final_state, trace_back
 from solver.jit import compiled
 from solver.packing import WORD_BITS
 from solver.planning import make_plan, triplet
@@ -24,7 +24,7 @@ MAX_STATES = 200_000_000
 """Default cap on layers x states: one byte of decision each; about 16 more per state of one layer (32 if wide)."""
 
 VOID = -(1 << WORD_BITS)
-"""Unreachable, in the narrow kernel: so low that no sum of gains lifts it to 0, which spares a test per step."""
+"""Unreachable, here: so low that no sum of gains lifts it to 0, which spares a test per step."""
 
 
 def solve(problem: Problem, *, max_states: int = MAX_STATES) -> Plan:
@@ -94,7 +94,7 @@ def run(instance: DenseInstance) -> Ints:
         high = np.zeros(states, dtype=np.int64)
     else:
         low = np.zeros((2, states), dtype=np.int64)
-        wide = np.full((2, states), UNREACHABLE, dtype=np.int64)
+        wide = np.full((2, states), VOID, dtype=np.int64)
         wide[:, 0] = 0
         last = _run_wide(
             instance.capacity,
@@ -172,7 +172,7 @@ def _run_wide(
     low: Ints,
     decision: npt.NDArray[np.uint8],
 ) -> int:
-    """As :func:`_run_narrow`, on two-word values."""
+    """As :func:`_run_narrow`, on two-word values, compared high word first."""
     nodes, states = len(capacity), high.shape[1]
     now, reach = 0, 0
     for layer in range(len(cost)):
@@ -180,24 +180,30 @@ def _run_wide(
         chosen = decision[layer]
         quanta = cost[layer]
         reach += quanta
-        end = states
-        if nodes > 0:
-            end = min(states, (reach + 1) * stride[nodes - 1])
+        end = min(states, (reach + 1) * stride[nodes - 1]) if nodes > 1 else states
         new_high[:end] = old_high[:end]
         new_low[:end] = old_low[:end]
         chosen[:end] = 0
         for n in range(nodes):
+            gained_high, gained_low = gain_high[layer, n], gain_low[layer, n]
+            number = np.uint8(n + 1)
             shift = quanta * stride[n]
             block = (capacity[n] + 1) * stride[n]
             for base in range(0, end, block):
-                for s in range(base + shift, min(base + block, end)):
-                    origin = old_high[s - shift]
-                    placed_high = origin + gain_high[layer, n]
-                    placed_low = old_low[s - shift] + gain_low[layer, n]
-                    above = (placed_high > new_high[s]) | ((placed_high == new_high[s]) & (placed_low > new_low[s]))
-                    if (origin >= 0) & above:
-                        new_high[s] = placed_high
-                        new_low[s] = placed_low
-                        chosen[s] = n + 1
+                length = min(base + block, end) - base - shift
+                if length <= 0:
+                    continue
+                source_high, source_low = old_high[base : base + length], old_low[base : base + length]
+                first = base + shift
+                target_high, target_low = new_high[first : first + length], new_low[first : first + length]
+                mark = chosen[first : first + length]
+                for k in range(length):
+                    placed_high, placed_low = source_high[k] + gained_high, source_low[k] + gained_low
+                    better = (placed_high > target_high[k]) | (
+                        (placed_high == target_high[k]) & (placed_low > target_low[k])
+                    )
+                    target_high[k] = placed_high if better else target_high[k]
+                    target_low[k] = placed_low if better else target_low[k]
+                    mark[k] = number if better else mark[k]
         now = 1 - now
     return now

@@ -23,6 +23,12 @@ Flags = npt.NDArray[np.uint8]
 
 
 @compiled
+def descending(keys: Ints) -> Ints:
+    """The indices of ``keys`` in falling order of them; equal ones stay in order."""
+    return np.argsort(-keys, kind="mergesort")
+
+
+@compiled
 def holdable(cost: Ints, room: int) -> Ints:
     """``table[r]``: the greatest subset sum of ``cost`` that is at most ``r``, for ``r`` up to ``room``."""
     reached = np.zeros(room + 1, np.uint8)
@@ -141,62 +147,3 @@ def insert(cost: Ints, worth_order: Ints, rooms: Ints, at: Ints) -> None:
         if found >= 0:
             at[j] = found
             rooms[found] -= cost[j]
-
-
-@compiled
-def even_out(cost: Ints, start: Ints, home: Ints, credit: Ints, rooms: Ints, at: Ints, rounds: int) -> None:
-    """Balance: move a candidate to a node where it is worth the same, while that evens the room left over.
-
-    A move from ``n`` to ``m`` lowers the sum of squares of the rooms exactly where
-    ``rooms[m] - rooms[n] > cost``. Changes ``rooms`` and ``at``.
-    """
-    here = np.zeros(len(rooms), np.int64)
-    for _ in range(rounds):
-        moved = False
-        for i in range(len(cost)):
-            n = at[i]
-            if n < 0 or cost[i] == 0:
-                continue
-            for k in range(start[i], start[i + 1]):
-                here[home[k]] = credit[k]
-            widest = n
-            for m in range(len(rooms)):
-                if here[m] == here[n] and rooms[m] > rooms[widest]:
-                    widest = m
-            if rooms[widest] - rooms[n] > cost[i]:
-                rooms[widest] -= cost[i]
-                rooms[n] += cost[i]
-                at[i] = widest
-                moved = True
-            for k in range(start[i], start[i + 1]):
-                here[home[k]] = 0
-        if not moved:
-            break
-
-
-@compiled
-def move_first(cost: Ints, start: Ints, home: Ints, credit: Ints, rooms: Ints, at: Ints, rounds: int) -> None:
-    """No balance: move a candidate to the first node with room where it is worth the same.
-
-    Changes ``rooms`` and ``at``.
-    """
-    here = np.zeros(len(rooms), np.int64)
-    for _ in range(rounds):
-        moved = False
-        for i in range(len(cost)):
-            n = at[i]
-            if n < 0:
-                continue
-            for k in range(start[i], start[i + 1]):
-                here[home[k]] = credit[k]
-            for m in range(n):
-                if here[m] == here[n] and rooms[m] >= cost[i]:
-                    rooms[m] -= cost[i]
-                    rooms[n] += cost[i]
-                    at[i] = m
-                    moved = True
-                    break
-            for k in range(start[i], start[i + 1]):
-                here[home[k]] = 0
-        if not moved:
-            break

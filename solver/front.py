@@ -52,7 +52,7 @@ def solve(problem: Problem, *, method: str = "auto", budget_ms: float = 50.0) ->
     if len(tiers) > 1:
         plan = _solve_tiers(problem, tiers, method, began + budget_ms / 1e3)
     else:
-        plan = _solve_one(problem, method, budget_ms)
+        plan = _solve_one(problem, method, max(0.0, budget_ms - (time.perf_counter() - began) * 1e3))
     note = "; ".join(part for part in (plan.note, rounding_note(problem, plan)) if part)
     return replace(plan, note=note, seconds=time.perf_counter() - began)
 
@@ -119,8 +119,8 @@ def rounding_note(problem: Problem, plan: Plan) -> str:
     quantum = plan.quantum
     room = sum(node.capacity for node in problem.nodes)
     lost = sum(node.capacity % quantum for node in problem.nodes)
-    costs = {candidate.id: candidate.cost for candidate in problem.candidates}
-    lost += sum(-costs[placement.candidate] % quantum for placement in plan.placements)
+    costs = {candidate.id: -candidate.cost % quantum for candidate in problem.candidates}
+    lost += sum([costs[placement.candidate] for placement in plan.placements])
     if not lost:
         return ""
     return f"rounding to {quantum} tokens takes {lost} of {room} tokens of room"

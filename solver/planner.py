@@ -74,7 +74,7 @@ class Planner:
         *,
         method: str = "auto",
         child: str = "solver.planner_child",
-        warm_limit_s: float = 120.0,
+        warm_limit_s: float = 300.0,
     ) -> None:
         self._method = method
         self._child = child

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.problem import Placement, Plan, Value
-from solver.rounding import Ints, Rounded, credits_of, value_of
+from solver.rounding import Ints, Rounded, credits_of
 from tao_dynamo.errors import SolverError
 
 
@@ -25,26 +25,22 @@ def make_plan(rounded: Rounded, assignment: Ints, *, bound: Value, method: str, 
         SolverError: the assignment overfills a node, or its value is above the bound; both are defects of
             the method that made it, and such a plan must not reach a node.
     """
-    placed = np.flatnonzero(assignment >= 0)
-    used = np.zeros(len(rounded.capacity), dtype=np.int64)
-    np.add.at(used, assignment[placed], rounded.cost[placed])
+    placed = (assignment >= 0).nonzero()[0]
+    used = np.bincount(assignment[placed], rounded.cost[placed], len(rounded.capacity)).astype(np.int64)
     if (used > rounded.capacity).any():
         worst = int(np.argmax(used - rounded.capacity))
         raise SolverError(
             f"{method}: node {rounded.node_ids[worst]} would hold {used[worst]} quanta of {rounded.capacity[worst]}"
         )
-    value = value_of(rounded, assignment)
+    credit = credits_of(rounded, assignment)
+    ready, footprint = rounded.ready[placed], rounded.footprint[placed]
+    value = Value(int(credit.sum()), int(ready.sum()), int(footprint.sum()))
     if triplet(value) > triplet(bound):
         raise SolverError(f"{method}: value {triplet(value)} above its bound {triplet(bound)}")
-    order = placed[
-        np.lexsort(
-            (placed, -rounded.footprint[placed], -rounded.ready[placed], -credits_of(rounded, assignment)[placed])
-        )
-    ]
+    order = placed[np.lexsort((placed, -footprint, -ready, -credit[placed]))]
+    names, nodes = rounded.candidate_ids, rounded.node_ids
     where = assignment[order].tolist()
-    placements = tuple(
-        Placement(rounded.candidate_ids[i], rounded.node_ids[n]) for i, n in zip(order.tolist(), where, strict=True)
-    )
+    placements = tuple([Placement(names[i], nodes[n]) for i, n in zip(order.tolist(), where, strict=True)])
     return Plan(
         placements=placements,
         value=value,

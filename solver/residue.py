@@ -12,15 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.credit import Flags, Pairs, starts
+from solver.credit import Flags, Pairs, by_node
 from solver.credit_common import DEAD, FIXED, OPEN
 from solver.credit_search import solve_credit
+from solver.decompose import fixed_places
+from solver.fill import holdable, surrogate
+from solver.leftover import linear_bound
 from solver.packing import Packing
 from solver.problem import Value
 from solver.rounding import Ints, Rounded
 
 MAX_CELLS = 400_000
-"""Pairs times their node's room that one round of prices may go through."""
+"""Pairs times their node's room that one round of prices may go through, and items times all room for one bound."""
 PRICE_STEPS = 1 << 20
 """Into how many steps a price divides a candidate that counts 1."""
 
@@ -51,21 +54,18 @@ class Residue:
 
 def make_residue(rounded: Rounded, pairs: Pairs, status: Flags, credit: int, worth: Ints, packing: Packing) -> Residue:
     """Place the fixed pairs, and what costs nothing; ``credit`` is what a whole plan must reach."""
-    fixed = status == FIXED
-    at = np.full(len(rounded.cost), -1, dtype=np.int64)
-    at[pairs.owner[fixed]] = pairs.node[fixed]
-    rooms = rounded.capacity - load(rounded, at)
-    if len(rooms):
-        at[(at < 0) & (rounded.cost == 0)] = rounded.idlest(rooms)
-    items = np.flatnonzero((at < 0) & (rounded.cost > 0) & (rounded.cost <= rooms.max(initial=0)))
-    need = credit - int(pairs.credit[fixed].sum()) * pairs.unit
+    at, rooms, items = fixed_places(pairs, status, rounded.balance)
+    need = credit - int(pairs.credit[status == FIXED].sum()) * pairs.unit
     return Residue(rounded, pairs, status, at, rooms, items, worth, packing, need)
 
 
-def load(rounded: Rounded, at: Ints) -> Ints:
-    """Quanta used on each node by an assignment."""
-    placed = at >= 0
-    return np.bincount(at[placed], rounded.cost[placed], len(rounded.capacity)).astype(np.int64)
+def heaviest(residue: Residue) -> int:
+    """No more footprint than this fits: all rooms as one, each lowered to what the items can fill of it."""
+    cost, footprint = residue.rounded.cost[residue.items], residue.rounded.footprint[residue.items]
+    room = int(min(holdable(cost, int(residue.rooms.max(initial=0)))[residue.rooms].sum(), cost.sum()))
+    if len(cost) * room > MAX_CELLS:
+        return linear_bound(cost, footprint, room)
+    return int(surrogate(cost, footprint, room)[0][room])
 
 
 def solve_ready(residue: Residue, incumbent: Ints, most: int, deadline: float) -> tuple[Ints, int] | None:
@@ -83,7 +83,7 @@ def solve_ready(residue: Residue, incumbent: Ints, most: int, deadline: float) -
     item, node = (index.copy() for index in np.nonzero(fits))
     one = np.ones(len(item), dtype=np.int64)
     pairs = _pairs(item, node, rounded.cost[ready], residue.rooms, one, PRICE_STEPS)
-    found = solve_credit(pairs, deadline, (incumbent[ready[item]] == node).astype(np.uint8))
+    found = solve_credit(pairs, (incumbent[ready[item]] == node).astype(np.uint8), deadline)
     at = residue.at.copy()
     taken = found.held == 1
     at[ready[item[taken]]] = node[taken]
@@ -92,20 +92,8 @@ def solve_ready(residue: Residue, incumbent: Ints, most: int, deadline: float) -
 
 def _pairs(item: Ints, node: Ints, cost: Ints, rooms: Ints, gain: Ints, scale: int) -> Pairs:
     """Pairs sorted by item, as :mod:`solver.credit` takes them."""
-    return Pairs(
-        starts(item, len(cost)),
-        item,
-        node,
-        gain,
-        gain * scale,
-        cost,
-        rooms,
-        starts(node, len(rooms)),
-        np.argsort(node, kind="stable"),
-        scale,
-        0,
-        1,
-    )
+    start = np.searchsorted(item, np.arange(len(cost) + 1)).astype(np.int64)
+    return Pairs(start, item, node, gain, gain * scale, cost, rooms, *by_node(node, len(rooms)), scale, 0, 1)
 
 
 def solve_residue(residue: Residue, incumbent: Ints, deadline: float) -> tuple[Ints, Value] | None:
@@ -130,7 +118,7 @@ def solve_residue(residue: Residue, incumbent: Ints, deadline: float) -> tuple[I
     worth = credit[item, node] << packing.credit_shift | low[item]
     held = (incumbent[items[item]] == node).astype(np.uint8)
     pairs = _pairs(item, node, cost, residue.rooms, worth, 1)
-    found = solve_credit(pairs, deadline, held)
+    found = solve_credit(pairs, held, deadline)
     better = residue.at.copy()
     taken = found.held == 1
     better[items[item[taken]]] = node[taken]

@@ -20,6 +20,8 @@ from solver.problem import Problem, Value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from solver.problem import Candidate
+
 Ints = npt.NDArray[np.int64]
 
 AUTO_QUANTA = 256
@@ -69,7 +71,7 @@ def choose_quantum(largest_capacity: int, quanta: int = AUTO_QUANTA) -> int:
     return 1 << max(0, (largest_capacity // quanta).bit_length() - 1)
 
 
-def seeded_order(ids: Sequence[str], seed: int) -> list[int]:
+def seeded_order(ids: Sequence[str], seed: int) -> Ints:
     """Indices of ``ids`` in an order that depends on seed and ids only, not on how they are listed.
 
     The hash is splitmix64's finaliser over the id's CRC-32.
@@ -79,47 +81,65 @@ def seeded_order(ids: Sequence[str], seed: int) -> list[int]:
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     key ^= key >> np.uint64(31)
-    keyed = sorted(zip(key.tolist(), ids, range(len(ids)), strict=True))
-    return [k for _, _, k in keyed]
+    order = key.argsort()
+    ordered = key[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        keyed = sorted(zip(key.tolist(), ids, range(len(ids)), strict=True))
+        order = np.array([k for _, _, k in keyed], dtype=np.int64)
+    return order
 
 
 def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
     """Round a valid problem to ``quantum`` (default: its own, or a chosen one where that is 0)."""
     unit = quantum or problem.quantum or choose_quantum(max((node.capacity for node in problem.nodes), default=1))
-    nodes = [problem.nodes[k] for k in seeded_order([node.id for node in problem.nodes], problem.seed)]
+    node_order = seeded_order([node.id for node in problem.nodes], problem.seed)
+    nodes = [problem.nodes[k] for k in node_order.tolist()]
     order = seeded_order([candidate.id for candidate in problem.candidates], problem.seed)
-    candidates = [problem.candidates[k] for k in order]
-    index = {node.id: k for k, node in enumerate(nodes)}
-    capacity = [node.capacity // unit for node in nodes]
-    cost = [-(-candidate.cost // unit) for candidate in candidates]
-    start, home_node, home_credit, home_owner = [0], [], [], []
-    for i, (candidate, quanta) in enumerate(zip(candidates, cost, strict=True)):
-        if candidate.credit:
-            homes = [(-c, index[n]) for n, c in candidate.credit.items() if c > 0 and quanta <= capacity[index[n]]]
-            homes.sort()
-            for c, n in homes:
-                home_node.append(n)
-                home_credit.append(-c)
-                home_owner.append(i)
-        start.append(len(home_node))
-    real = sum(node.capacity for node in nodes)
-    lost = real - sum(capacity) * unit + sum(cost) * unit - sum(c.cost for c in candidates)
+    candidates = [problem.candidates[k] for k in order.tolist()]
+    capacity = np.array([node.capacity for node in nodes], dtype=np.int64)
+    tokens = np.array([candidate.cost for candidate in candidates], dtype=np.int64)
+    rooms, cost = capacity // unit, -(-tokens // unit)
+    real = int(capacity.sum())
+    start, home_node, home_credit, home_owner = _homes(candidates, [node.id for node in nodes], cost, rooms)
     return Rounded(
         quantum=unit,
-        candidate_ids=tuple(candidate.id for candidate in candidates),
-        node_ids=tuple(node.id for node in nodes),
-        cost=np.array(cost, dtype=np.int64),
+        candidate_ids=tuple([candidate.id for candidate in candidates]),
+        node_ids=tuple([node.id for node in nodes]),
+        cost=cost,
         ready=np.array([candidate.ready for candidate in candidates], dtype=np.int64),
         footprint=np.array([candidate.footprint for candidate in candidates], dtype=np.int64),
-        capacity=np.array(capacity, dtype=np.int64),
-        home_start=np.array(start, dtype=np.int64),
-        home_node=np.array(home_node, dtype=np.int64),
-        home_credit=np.array(home_credit, dtype=np.int64),
-        home_owner=np.array(home_owner, dtype=np.int64),
-        lost_tokens=lost,
+        capacity=rooms,
+        home_start=start,
+        home_node=home_node,
+        home_credit=home_credit,
+        home_owner=home_owner,
+        lost_tokens=real - int(rooms.sum()) * unit + int(cost.sum()) * unit - int(tokens.sum()),
         total_tokens=real,
         balance=problem.balance,
     )
+
+
+def _homes(candidates: Sequence[Candidate], node_ids: list[str], cost: Ints, rooms: Ints) -> tuple[Ints, ...]:
+    """``home_start``, ``home_node``, ``home_credit`` and ``home_owner`` of :class:`Rounded`."""
+    index = {name: k for k, name in enumerate(node_ids)}
+    names: list[str] = []
+    tokens: list[int] = []
+    counts = []
+    for candidate in candidates:
+        credit = candidate.credit
+        counts.append(len(credit))
+        if credit:
+            names.extend(credit)
+            tokens.extend(credit.values())
+    node = np.array([index[name] for name in names], dtype=np.int64)
+    credits_ = np.array(tokens, dtype=np.int64)
+    owner = np.arange(len(candidates)).repeat(counts)
+    kept = ((credits_ > 0) & (cost[owner] <= rooms[node])).nonzero()[0]
+    # By candidate, then credit, greatest first, then node.
+    kept = kept[np.lexsort((node[kept], -credits_[kept], owner[kept]))]
+    owner = owner[kept]
+    start = owner.searchsorted(np.arange(len(candidates) + 1))
+    return start, node[kept], credits_[kept], owner
 
 
 def value_of(rounded: Rounded, assignment: Ints) -> Value:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from solver.clock import now
 from solver.credit_common import OPEN
 from solver.tree import (
     BARRED,
@@ -100,7 +100,7 @@ class TreeSearch:
             return
         state = self._progress.state
         known = int(state[BEST])
-        while not state[DONE] and chunks > 0 and time.perf_counter() < deadline:
+        while not state[DONE] and chunks > 0 and now() < deadline:
             advance(self._tree, self._progress, STEPS)
             chunks -= 1
         self.proven = bool(state[DONE])

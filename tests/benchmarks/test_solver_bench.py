@@ -161,6 +161,11 @@ def test_the_command_prints_a_table_and_writes_json_and_plot(tmp_path: Path, cap
     assert (tmp_path / "out" / solver_bench.PLOT_NAME).read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_way_to_the_planner_and_back_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["solver", "--planner", "--sizes", "7x2"]) == 0
+    assert "planner 7x2: there and back" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("line", "word"),
     [

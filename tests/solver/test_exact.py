@@ -29,6 +29,7 @@ candidates = st.builds(
 )
 
 
+@pytest.mark.timeout(600)
 @settings(max_examples=1500, deadline=None)
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=NODES), st.lists(candidates, max_size=8), st.integers(0, 5))
 def test_exact_and_dense_dp_are_the_optimum(

@@ -6,17 +6,21 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from solver.credit import WORST, Flags, begin, credit_of, descend, make_pairs, make_work, repair
+from solver import bfd
+from solver.credit import WORST, Flags, Pairs, begin, credit_of, descend, make_pairs, repair, work_for
 from solver.credit_agree import agreed_pairs
 from solver.credit_common import DEAD, FIXED
 from solver.credit_search import solve_credit
-from solver.fill import even_out, holdable, split, surrogate, traced
+from solver.fill import holdable, split, surrogate, traced
+from solver.knapsack import knapsack, make_work, sort_by_rate
 from solver.leftover import fill, linear_bound
-from solver.rounding import round_problem
+from solver.rounding import Rounded, round_problem, value_of
+from solver.settle import even_out, greedy, value
 from tests.solver.instances import brute_force, medium, small
 
 KINDS = ("plain", "ties", "many-homes", "wide")
@@ -30,7 +34,7 @@ def ints(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 def test_the_relaxation_bounds_the_credit_at_any_prices(kind: str) -> None:
     for seed in range(60):
         problem = small(kind, seed)
-        pairs = make_pairs(round_problem(problem))
+        pairs = pairs_of(round_problem(problem))
         best = brute_force(problem)[0]
         rng = random.Random(seed)
         for rounds in (1, 2, 9):
@@ -38,7 +42,7 @@ def test_the_relaxation_bounds_the_credit_at_any_prices(kind: str) -> None:
             state: list[Flags] = [np.zeros(len(pairs.node), dtype=np.uint8) for _ in range(3)]
             optima = np.zeros(len(pairs.capacity), dtype=np.int64)
             bound, credit, _ = descend(
-                pairs, begin(pairs, price), *state[:1], price, optima, *state[1:], WORST, 0, rounds, make_work(pairs)
+                pairs, begin(pairs, price), *state[:1], price, optima, *state[1:], WORST, 0, rounds, work_for(pairs)
             )
             assert credit * pairs.unit <= best <= credit_of(pairs, bound) * pairs.unit
 
@@ -46,7 +50,7 @@ def test_the_relaxation_bounds_the_credit_at_any_prices(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_repair_is_feasible(kind: str) -> None:
     for seed in range(60):
-        pairs = make_pairs(round_problem(small(kind, seed)))
+        pairs = pairs_of(round_problem(small(kind, seed)))
         rng = np.random.default_rng(seed)
         # Any choice that keeps each node's room, doubles and all.
         chosen = np.zeros(len(pairs.node), dtype=np.uint8)
@@ -55,7 +59,7 @@ def test_repair_is_feasible(kind: str) -> None:
             if pairs.cost[pairs.owner[k]] <= room[pairs.node[k]]:
                 chosen[k] = 1
                 room[pairs.node[k]] -= pairs.cost[pairs.owner[k]]
-        credit, held = repair(pairs, chosen, make_work(pairs))
+        credit, held = repair(pairs, chosen, work_for(pairs))
         taken = held == 1
         assert credit == pairs.credit[taken].sum()
         assert len(np.unique(pairs.owner[taken])) == taken.sum()
@@ -69,7 +73,7 @@ def test_credit_is_the_optimum_and_common_pairs_are_common(kind: str) -> None:
     tried = 0
     for seed in range(150):
         rounded = round_problem(small(kind, seed))
-        pairs = make_pairs(rounded)
+        pairs = pairs_of(rounded)
         if not 0 < len(pairs.node) <= 10:
             continue
         best, choices = 0, [np.zeros(len(pairs.node), dtype=bool)]
@@ -82,8 +86,8 @@ def test_credit_is_the_optimum_and_common_pairs_are_common(kind: str) -> None:
             if credit >= best:
                 choices = [*choices, taken] if credit == best else [taken]
                 best = credit
-        found = solve_credit(pairs, math.inf)
-        assert found.credit == found.bound == best * pairs.unit
+        found = solve_credit(pairs, np.zeros(len(pairs.node), dtype=np.uint8), math.inf)
+        assert found.credit == found.bound == best
         status = agreed_pairs(pairs, found, math.inf)
         for taken in choices:
             if pairs.credit[taken].sum() == best:
@@ -151,8 +155,52 @@ def test_evening_out_keeps_the_value_and_lowers_the_squares() -> None:
         assert len(set(at[at >= 0].tolist())) > 1
 
 
-def rounded_value(rounded: object, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> object:
-    from solver.rounding import Rounded, value_of
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("balance", [True, False])
+def test_the_compiled_greedy_plan_is_the_plain_one(kind: str, balance: bool) -> None:
+    for seed in range(150):
+        rounded = round_problem(replace(small(kind, seed), balance=balance))
+        worth = rounded.ready << 50 | rounded.footprint
+        homes = rounded.home_start, rounded.home_node, rounded.home_credit
+        at = greedy(rounded.cost, worth, rounded.capacity, *homes, balance)
+        assert at.tolist() == bfd.assign(rounded).tolist()
+        whole = value_of(rounded, at)
+        assert value(at, worth, *homes) == (whole.credit, whole.ready << 50 | whole.footprint)
 
-    assert isinstance(rounded, Rounded)
+
+@pytest.mark.parametrize("steep", [1, 1 << 40])
+def test_the_knapsack_of_a_node_against_all_subsets(steep: int) -> None:
+    cored = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        count, room = rng.randint(0, 11), rng.randint(0, 40)
+        work = make_work(count, room)
+        cost = [rng.randint(0, room) for _ in range(count)]
+        worth = [rng.randint(1, 30) * steep + rng.randrange(3) for _ in range(count)]
+        for j in range(count):
+            work.pair[j] = j
+            work.rate[j] = worth[j] / cost[j] if cost[j] else 1e300
+        sort_by_rate(work, count)
+        order = work.pair[:count].tolist()
+        assert sorted(order) == list(range(count))
+        assert (np.diff(work.rate[:count]) <= 0).all()
+        work.cost[:count], work.worth[:count] = [cost[j] for j in order], [worth[j] for j in order]
+        best = knapsack(work, count, room)
+        taken = [j for j, take in zip(order, work.take[:count].tolist(), strict=True) if take]
+        assert sum(cost[j] for j in taken) <= room
+        assert sum(worth[j] for j in taken) == best
+        subsets = itertools.product((0, 1), repeat=count)
+        fits = [s for s in subsets if sum(w for w, b in zip(cost, s, strict=True) if b) <= room]
+        assert best == max(sum(v for v, b in zip(worth, s, strict=True) if b) for s in fits)
+        cored += best > 0
+    assert cored > 200
+
+
+def pairs_of(rounded: Rounded) -> Pairs:
+    homes = rounded.home_start, rounded.home_node, rounded.home_credit
+    made: Pairs = make_pairs(rounded.cost, rounded.capacity, *homes)
+    return made
+
+
+def rounded_value(rounded: Rounded, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> object:
     return value_of(rounded, at)
