@@ -36,7 +36,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What the agents do."""
+    """What the agents do; they begin within ``start_s`` seconds."""
 
     agents: int = 64
     turns: int = 8
@@ -44,6 +44,7 @@ class Shape:
     growth: int = 160
     output: int = 64
     tool_s: float = 0.4
+    start_s: float = 0.4
     seed: int = 0
 
 
@@ -85,7 +86,7 @@ class Fleet:
 
     async def _agent(self, number: int, rounds: int | None) -> None:
         random_ = random.Random(self.shape.seed * 1000 + number)
-        await asyncio.sleep(random_.random() * self.shape.tool_s)
+        await asyncio.sleep(random_.random() * self.shape.start_s)
         done = 0
         while not self._stopping and (rounds is None or done < rounds):
             await self._session(f"{self.name}-{number}-{done}", random_)
@@ -116,9 +117,12 @@ class Fleet:
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         tokens, error, left = 0, None, False
         try:
-            tokens = await asyncio.wait_for(asking, _TURN_TIMEOUT_S)
-        except asyncio.TimeoutError:
-            error = f"no complete answer within {_TURN_TIMEOUT_S:g} s"
+            # Not wait_for, which before Python 3.12 may swallow a cancellation.
+            done, _ = await asyncio.wait((asking,), timeout=_TURN_TIMEOUT_S)
+            if done:
+                tokens = asking.result()
+            else:
+                error = f"no complete answer within {_TURN_TIMEOUT_S:g} s"
         except StackError as problem:
             error = str(problem)
         except asyncio.CancelledError:
@@ -126,6 +130,7 @@ class Fleet:
                 raise
             left = True
         finally:
+            asking.cancel()
             del self.in_flight[session], self._asking[session]
             self._leaving.discard(session)
         if not error and not left and tokens != self.shape.output:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -38,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds", type=options.whole(1), default=1, help="sessions of each agent, one after the other"
     )
     parser.add_argument("--turns", type=options.whole(1), default=3, help="turns of a session")
+    parser.add_argument("--tool-s", type=options.number(0), default=1.0, help="seconds of a tool call, about")
+    parser.add_argument("--start-s", type=options.number(0), default=10.0, help="seconds in which all begin")
     parser.add_argument("--workers", type=options.whole(1), default=4, help="mock workers")
     parser.add_argument("--blocks", type=options.whole(16), default=4096, help="KV blocks of a worker, of 16 tokens")
     parser.add_argument("--speedup", type=options.number(0, above=True), default=1000.0, help="of the mock workers")
@@ -49,19 +52,31 @@ async def _run(args: argparse.Namespace) -> int:
         "Worker": {"num-gpu-blocks-override": args.blocks, "speedup-ratio": args.speedup},
         "TaoRouter": {"tao-max-waiting": 2 * args.sessions},
     }
-    shape = Shape(agents=args.sessions, turns=args.turns, first_prompt=160, growth=80, output=8, tool_s=0.2)
+    shape = Shape(
+        agents=args.sessions,
+        turns=args.turns,
+        first_prompt=160,
+        growth=80,
+        output=8,
+        tool_s=args.tool_s,
+        start_s=args.start_s,
+    )
     async with Stack("graphs/tao_agg:Frontend", workers=args.workers, config=config) as stack:
         router = stack.pids()["tao-router"]
         fleet = Fleet(Target(stack.url, "/v1/completions"), stack.model_name, shape, name="soak")
         memory, began = [_memory_mib(router)], time.monotonic()
         peak: Counter[str] = Counter()
         running = asyncio.create_task(fleet.run(args.rounds))
-        while not running.done():
-            await asyncio.wait((running,), timeout=1.0)
-            page = await asyncio.to_thread(stack.status)
-            for name, value in {**page["sessions"], "live turns": page["turns"]["live"]}.items():
-                peak[name] = max(peak[name], value)
-        running.result()
+        try:
+            while not running.done():
+                await asyncio.wait((running,), timeout=1.0)
+                with contextlib.suppress(OSError, ValueError):  # a busy machine may be late with the status
+                    page = await asyncio.to_thread(stack.status)
+                    for name, value in {**page["sessions"], "live turns": page["turns"]["live"]}.items():
+                        peak[name] = max(peak[name], value)
+            running.result()
+        finally:
+            running.cancel()
         seconds = time.monotonic() - began
         page = await _rested(stack)
         memory.append(_memory_mib(router))

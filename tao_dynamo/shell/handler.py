@@ -79,6 +79,7 @@ class _Work:
     reported: int = 0
     cached: int | None = None
     started: bool = False
+    finished: bool = False
 
 
 class Handler:
@@ -221,7 +222,8 @@ class Handler:
                 try:
                     await self._stream(work, admit)
                 except Exception as error:
-                    if context.is_stopped():
+                    ok = work.finished
+                    if ok or context.is_stopped():
                         return
                     if work.started or tries >= self._retries or not self._failures.worker_gone(error):
                         self.counters["failed_turns"] += 1
@@ -239,7 +241,8 @@ class Handler:
                     log.warning("turn_displaced", request=ticket.request_id, node=node, error=error)
                     self._displace(ticket, node, work.ask)
                     continue
-                ok = not context.is_stopped()
+                # A client may hang up on the last token, before the stream's own end is here.
+                ok = work.finished or not context.is_stopped()
                 return
         finally:
             if ok:
@@ -287,6 +290,8 @@ class Handler:
                     usage = chunk.get("completion_usage")
                     if usage:
                         self._note_usage(usage, work)
+                    if chunk.get("finish_reason") is not None:
+                        work.finished = True
                 relay.add(batch)
                 if work.produced - work.reported >= REPORT_EVERY:
                     feed(grown, admit.request_id, work.produced - work.reported)

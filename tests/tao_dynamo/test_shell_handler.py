@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from kv_events.types import NodeId
 from tao_dynamo.core.policy import DEFAULT
-from tests.tao_dynamo.shell_world import RefusedError, World
+from tests.tao_dynamo.shell_world import FakeContext, GoneError, RefusedError, World
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -215,3 +217,38 @@ async def test_nothing_is_left_after_a_crowd_that_comes_and_goes() -> None:
     assert sum(world.states().values()) == 0
     assert world.reserved() == 0
     assert len(world.prompts) == len(world.credit) == 0
+
+
+async def test_a_client_that_hangs_up_on_the_last_token_was_served() -> None:
+    world = World()
+    hang_up: list[str] = []
+
+    class Answer:
+        """Ends with an error, as when the client's leaving is passed on; the last token has come."""
+
+        def __init__(self, request: dict[str, Any], context: FakeContext) -> None:
+            self._context = context
+            self._last = request["stop_conditions"]["max_tokens"]
+
+        async def __aiter__(self) -> AsyncIterator[list[dict[str, Any]]]:
+            usage = {"prompt_tokens_details": {"cached_tokens": 16}}
+            yield [{"token_ids": [n], "index": 0, "completion_usage": usage} for n in range(self._last)]
+            yield [{"token_ids": [], "finish_reason": "length", "index": 0, "completion_usage": usage}]
+            self._context.stop()
+            if hang_up:
+                raise GoneError("the stream ended")
+
+        def close(self) -> None:
+            """Nobody reads on."""
+
+    async def forward(request: dict[str, Any], node: NodeId, context: FakeContext) -> Answer:
+        return Answer(request, context)
+
+    world.handler._forward = forward  # type: ignore[assignment]
+    assert await world.start("s", 100, 3) == [0, 1, 2]
+    hang_up.append("with an error")
+    assert await world.start("s", 120, 3) == [0, 1, 2]
+    counters = world.driver.scheduler.statistics(world.driver.clock()).counters
+    assert counters["turns_done"] == 2
+    assert counters["cached_tokens"] == 32
+    assert world.handler.counters["cancelled_turns"] == 0
