@@ -150,7 +150,7 @@ _POLICY: dict[str, tuple[str, tuple[float, float]]] = {
         (1.0, math.inf),
     ),
     "host_tier": (
-        "Sessions in a tool call weigh nothing, resting in host memory: where that holds them all, always, or never.",
+        "Sessions in a tool call weigh nothing, resting in host memory: where that is large enough, always, or never.",
         _TIME,
     ),
     "host_credit": ("What a token in a node's host memory is worth beside one on its device.", (0.0, 1.0)),
