@@ -18,7 +18,6 @@ from benchmarks.http_stream import Target, events
 from tao_dynamo.errors import StackError
 from tool_hooks.call import EventSink, tool_call
 
-_TURN_TIMEOUT_S = 120.0
 _AGAIN_AFTER_S = 0.3
 
 
@@ -45,6 +44,7 @@ class Shape:
     output: int = 64
     tool_s: float = 0.4
     start_s: float = 0.4
+    timeout_s: float = 120.0
     seed: int = 0
 
 
@@ -118,11 +118,11 @@ class Fleet:
         tokens, error, left = 0, None, False
         try:
             # Not wait_for, which before Python 3.12 may swallow a cancellation.
-            done, _ = await asyncio.wait((asking,), timeout=_TURN_TIMEOUT_S)
+            done, _ = await asyncio.wait((asking,), timeout=self.shape.timeout_s)
             if done:
                 tokens = asking.result()
             else:
-                error = f"no complete answer within {_TURN_TIMEOUT_S:g} s"
+                error = f"no complete answer within {self.shape.timeout_s:g} s"
         except StackError as problem:
             error = str(problem)
         except asyncio.CancelledError:

@@ -24,6 +24,7 @@ from launch.stack import Stack
 from tao_dynamo.errors import StackError
 
 _REST_S = 60.0
+_TURN_S = 600.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
