@@ -23,7 +23,7 @@ FAST = settings(
 )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_ten_thousand_interleavings(capsys: pytest.CaptureFixture[str]) -> None:
     seen: Counter[str] = Counter()
     runs = 0
@@ -42,7 +42,7 @@ def test_ten_thousand_interleavings(capsys: pytest.CaptureFixture[str]) -> None:
     assert seen.keys() == KINDS, "every kind of event"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "policy",
     [
