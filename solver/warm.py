@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from solver import dp_cpu, exact
+from solver.fill import holdable, surrogate
+from solver.leftover import fill, linear_bound
 from solver.problem import Candidate, Node, Problem
 
 
@@ -12,6 +16,11 @@ def warm_up() -> None:
     for problem in samples():
         exact.solve(problem, 200.0)
         dp_cpu.solve(problem)
+    # Called from Python only where readiness is left open, which no small snapshot does for sure.
+    cost, worth = np.array([3, 2], dtype=np.int64), np.array([9, 5], dtype=np.int64)
+    fill(cost, worth, np.array([4, 3], dtype=np.int64), 8)
+    surrogate(cost, worth, int(holdable(cost, 4)[4]))
+    linear_bound(cost, worth, 4)
 
 
 def samples() -> list[Problem]:
