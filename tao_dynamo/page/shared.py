@@ -16,6 +16,8 @@ from tao_dynamo.page.wire import Snapshot
 FRESH_S = 0.5
 SHARE = 0.05
 """Share of the router's time that looking may take, however many sessions there are: more of them, fewer looks."""
+LONGEST_S = 5.0
+"""No snapshot is handed out for longer, whatever it costs to make one."""
 _WORTH_PACKING = 2048
 
 
@@ -59,7 +61,8 @@ class Shared:
         """
         if self._last is not None:
             since, shot = self._last
-            if self._clock() - since < max(self._fresh_s, shot.snapshot.took_ms / 1e3 / SHARE):
+            costly_s = min(shot.snapshot.took_ms / 1e3 / SHARE, LONGEST_S)
+            if self._clock() - since < max(self._fresh_s, costly_s):
                 return shot
         if self._making is None or self._making.done():
             self._making = asyncio.get_running_loop().create_task(self._shoot(), name="tao snapshot")

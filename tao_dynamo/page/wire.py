@@ -162,7 +162,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: Unix time.
-        took_ms: what it cost to look.
+        took_ms: what it cost to look, in time of the processor.
         problems: what an operator should know, in words; empty when all is well.
         sessions: the waiting pool in its order, the paused, then the others; ``left_out`` more are not listed.
         plans: newest first.
