@@ -163,17 +163,17 @@ def explained(told: Mapping[str, Any], known: Mapping[str, str]) -> list[Text]:
 
 
 def _choice(choice: Mapping[str, Any], here: str | None, known: Mapping[str, str]) -> Text:
-    missing = choice["adds"] - choice["free"]
+    name = known.get(choice["node"], choice["node"])
+    credit = f"{name:>10}  credit {tokens(choice['credit']):>5}  "
     if choice["node"] == here:
-        credit = f"credit {tokens(choice['credit']):>5}"
-        return Text.assemble(f"{known.get(here, here):>10}  {credit}  ", ("is here", "green"))
+        return Text.assemble(credit, ("is here", "green"))
+    missing = choice["adds"] - choice["free"]
     if choice["stale"]:
         verdict, style = "stale", BAD
     else:
         verdict, style = ("fits", "green") if missing <= 0 else (f"{tokens(missing)} short", "red")
-    says = f"{known.get(choice['node'], choice['node']):>10}  credit {tokens(choice['credit']):>5}"
-    says += f"  would add {tokens(choice['adds']):>5}  may get {tokens(choice['free']):>5}  "
-    return Text.assemble(says, (verdict, style))
+    room = f"would add {tokens(choice['adds']):>5}  may get {tokens(choice['free']):>5}  "
+    return Text.assemble(credit, room, (verdict, style))
 
 
 def plans(shot: Snapshot, count: int) -> list[Text]:
