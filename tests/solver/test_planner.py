@@ -54,7 +54,7 @@ def greedy(plan: Plan) -> bool:
     return "best-fit decreasing: planner" in plan.note
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "did not come true in time"
@@ -80,7 +80,7 @@ def alive(pid: int) -> bool:
 def test_one_snapshot_in_one_plan_out(planner: Planner) -> None:
     given = problem()
     assert planner.device == "fake device"
-    assert same_as_bfd(planner.solve(given, budget_ms=5_000), given)
+    assert same_as_bfd(planner.solve(given, budget_ms=30_000), given)
     counters = planner.counters
     assert (counters.solves, counters.cpu_solves, counters.gpu_solves) == (1, 1, 0)
     assert (counters.fallbacks, counters.restarts) == ({}, 0)
@@ -111,22 +111,22 @@ def test_a_process_that_never_gets_warm_is_tried_again_and_stops_nobody(
 
 
 @pytest.mark.parametrize(
-    ("word", "reason", "overruns"),
-    [("hang", "overran", 1), ("crash", "died", 0), ("nonsense", "died", 0)],
+    ("word", "reason", "overruns", "budget_ms"),
+    [("hang", "overran", 1, 500), ("crash", "died", 0, 30_000), ("nonsense", "died", 0, 30_000)],
 )
 def test_a_process_that_fails_is_replaced_and_the_greedy_plan_returned(
-    planner: Planner, word: str, reason: str, overruns: int
+    planner: Planner, word: str, reason: str, overruns: int, budget_ms: float
 ) -> None:
     first = planner.pid
-    plan = planner.solve(problem(word), budget_ms=500)
+    plan = planner.solve(problem(word), budget_ms=budget_ms)
     assert same_as_bfd(plan, problem(word))
     assert reason in plan.note
     assert planner.counters.fallbacks == {reason: 1}
     assert planner.counters.budget_overruns == overruns
-    assert planner.start(wait_s=20)
+    assert planner.start(wait_s=60)
     assert planner.pid != first
     assert planner.counters.restarts == 1
-    planner.solve(problem(), budget_ms=5_000)
+    planner.solve(problem(), budget_ms=30_000)
     assert planner.counters.cpu_solves == 1
 
 
@@ -135,14 +135,14 @@ def test_the_greedy_plan_comes_at_twice_the_budget(planner: Planner) -> None:
     planner.solve(problem("hang"), budget_ms=200)
     assert time.monotonic() - began > 0.39
     # Past its budget but not past twice of it: late, and taken.
-    planner.start(wait_s=20)
+    planner.start(wait_s=60)
     assert not greedy(planner.solve(problem("slow:3.5"), budget_ms=3_000))
 
 
 @pytest.mark.parametrize(("word", "reason"), [("raise", "failed")])
 def test_a_solve_that_raises_leaves_the_process_alive(planner: Planner, word: str, reason: str) -> None:
     first = planner.pid
-    assert same_as_bfd(planner.solve(problem(word), budget_ms=5_000), problem(word))
+    assert same_as_bfd(planner.solve(problem(word), budget_ms=30_000), problem(word))
     assert planner.counters.fallbacks == {reason: 1}
     assert planner.pid == first
     assert planner.counters.restarts == 0
@@ -151,15 +151,15 @@ def test_a_solve_that_raises_leaves_the_process_alive(planner: Planner, word: st
 def test_a_bad_snapshot_is_refused_by_field_and_the_process_lives_on(planner: Planner) -> None:
     first = planner.pid
     with pytest.raises(ProblemError, match=r"candidates\[0\].id"):
-        planner.solve(problem("refuse"), budget_ms=5_000)
+        planner.solve(problem("refuse"), budget_ms=30_000)
     with pytest.raises(ProblemError, match=r"int.*float.*cost|cost"):
-        planner.solve(Problem(NODES, (Candidate("s", 1.5, True, 1),)), budget_ms=5_000)  # type: ignore[arg-type]
+        planner.solve(Problem(NODES, (Candidate("s", 1.5, True, 1),)), budget_ms=30_000)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="cost"):
-        planner.solve(Problem(NODES, (Candidate("s", 2**70, True, 1),)), budget_ms=5_000)
+        planner.solve(Problem(NODES, (Candidate("s", 2**70, True, 1),)), budget_ms=30_000)
     with pytest.raises(ProblemError, match="cost"):
-        planner.solve(Problem(NODES, (Candidate("s", -1, True, 1),)), budget_ms=5_000)
+        planner.solve(Problem(NODES, (Candidate("s", -1, True, 1),)), budget_ms=30_000)
     assert planner.pid == first
-    assert same_as_bfd(planner.solve(problem(), budget_ms=5_000), problem())
+    assert same_as_bfd(planner.solve(problem(), budget_ms=30_000), problem())
     assert planner.counters.refused == 3
     assert planner.counters.restarts == 0
 
@@ -170,16 +170,16 @@ def test_where_memory_runs_out_it_goes_before_the_router(planner: Planner) -> No
 
 def test_device_faults_are_added_up(planner: Planner) -> None:
     for word in ("fault", "s0", "fault"):
-        planner.solve(problem(word), budget_ms=5_000)
+        planner.solve(problem(word), budget_ms=30_000)
     assert planner.counters.device_faults == 2
 
 
 def test_the_process_ignores_ctrl_c_and_loads_no_dynamo(planner: Planner) -> None:
     first = planner.pid
-    planner.solve(problem("interrupt"), budget_ms=5_000)
+    planner.solve(problem("interrupt"), budget_ms=30_000)
     assert first is not None
     os.kill(first, signal.SIGINT)
-    assert not greedy(planner.solve(problem("dynamo"), budget_ms=5_000))
+    assert not greedy(planner.solve(problem("dynamo"), budget_ms=30_000))
     assert planner.pid == first
 
 
@@ -206,12 +206,12 @@ def test_callers_take_turns(planner: Planner) -> None:
     slow.start()
     wait_until(planner._turn.locked)
     assert "planner busy" in planner.solve(problem(), budget_ms=50).note
-    assert not greedy(planner.solve(problem(), budget_ms=5_000))
+    assert not greedy(planner.solve(problem(), budget_ms=30_000))
     slow.join()
 
 
 async def test_an_async_solve_does_not_hold_up_the_loop(planner: Planner) -> None:
-    solve = asyncio.ensure_future(planner.solve_async(problem("slow:0.5"), budget_ms=5_000))
+    solve = asyncio.ensure_future(planner.solve_async(problem("slow:0.5"), budget_ms=30_000))
     turns = 0
     while not solve.done():
         await asyncio.sleep(0.001)
@@ -221,13 +221,13 @@ async def test_an_async_solve_does_not_hold_up_the_loop(planner: Planner) -> Non
 
 
 async def test_a_cancelled_async_solve_does_not_spoil_the_next(planner: Planner) -> None:
-    solve = asyncio.ensure_future(planner.solve_async(problem("slow:0.3"), budget_ms=5_000))
+    solve = asyncio.ensure_future(planner.solve_async(problem("slow:0.3"), budget_ms=30_000))
     await asyncio.sleep(0.05)
     solve.cancel()
     with pytest.raises(asyncio.CancelledError):
         await solve
     given = problem("another", 2)
-    assert same_as_bfd(await planner.solve_async(given, budget_ms=5_000), given)
+    assert same_as_bfd(await planner.solve_async(given, budget_ms=30_000), given)
 
 
 def test_the_real_solver_behind_it_proves_its_plan_and_survives_a_kill() -> None:
@@ -235,10 +235,10 @@ def test_the_real_solver_behind_it_proves_its_plan_and_survives_a_kill() -> None
     try:
         assert planner.start(wait_s=100)
         given = problem(n=30)
-        best = front.solve(given, method="exact", budget_ms=5_000)
+        best = front.solve(given, method="exact", budget_ms=30_000)
         assert best.optimal
         for _ in range(2):
-            plan = planner.solve(given, budget_ms=5_000)
+            plan = planner.solve(given, budget_ms=30_000)
             assert not greedy(plan)
             assert (plan.value, plan.optimal) == (best.value, True)
             pid = planner.pid
@@ -246,7 +246,7 @@ def test_the_real_solver_behind_it_proves_its_plan_and_survives_a_kill() -> None
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda before=pid: planner.pid not in (None, before), 100)  # type: ignore[misc]
         with pytest.raises(ProblemError, match="of its own"):
-            planner.solve(Problem(NODES, given.candidates[:1] * 2), budget_ms=5_000)
+            planner.solve(Problem(NODES, given.candidates[:1] * 2), budget_ms=30_000)
     finally:
         planner.close()
 
@@ -315,7 +315,7 @@ def test_a_thousand_solves_with_kills_in_between_lose_none(planner: Planner) -> 
     try:
         for i in range(1000):
             given = problem(f"slow:{rng.choice([0, 0.002])}", 1 + i % 7)
-            assert same_as_bfd(planner.solve(given, budget_ms=2_000), given)
+            assert same_as_bfd(planner.solve(given, budget_ms=30_000), given)
     finally:
         stop.set()
         killer.join()
@@ -335,7 +335,7 @@ def test_what_a_crossing_takes_is_counted(planner: Planner) -> None:
     """How long that is, `tao-bench solver` says."""
     given = large()
     began = time.monotonic()
-    assert same_as_bfd(planner.solve(given, budget_ms=5_000), given)
+    assert same_as_bfd(planner.solve(given, budget_ms=30_000), given)
     assert 0 < planner.counters.transfer_s < time.monotonic() - began
 
 
