@@ -14,7 +14,7 @@ from launch.stack import Stack
 from tao_dynamo.top import cli
 from tests.tao_dynamo.page_world import browser
 
-pytestmark = [pytest.mark.browser, pytest.mark.dynamo, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser, pytest.mark.dynamo, pytest.mark.timeout(240)]
 
 AGENTS = 10
 ROOM = 16 * 256
