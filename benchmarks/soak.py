@@ -61,6 +61,7 @@ async def _run(args: argparse.Namespace) -> int:
         output=8,
         tool_s=args.tool_s,
         start_s=args.start_s,
+        timeout_s=_TURN_S,
     )
     async with Stack("graphs/tao_agg:Frontend", workers=args.workers, config=config) as stack:
         router = stack.pids()["tao-router"]
