@@ -63,7 +63,7 @@ def summary(data: Data) -> str:
 
 def by_concurrency(data: Data) -> str:
     """Median change against the best baseline at each concurrency, over set-ups and workloads."""
-    levels = sorted({cell.concurrency for cell in data.cells})
+    levels = sorted({cell.concurrency for cell in data.cells if "tao" in cell.policies})
     rows: list[list[str]] = []
     for level in levels:
         cells = [cell for cell in data.cells if cell.concurrency == level and "tao" in cell.policies]
