@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from solver import planner_wire as wire
 from solver.front import solve as solve_here
+from solver.json_io import problem_to_json
 from solver.planner_link import PlannerLink
 from tao_dynamo.errors import (
     BudgetExceededError,
@@ -37,6 +40,10 @@ _log = logging.getLogger(__name__)
 KILL_FACTOR = 2.0
 FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 30.0
+SAVE_VARIABLE = "DYN_TAO_SAVE_SNAPSHOTS"
+"""Names a folder in which the latest snapshots are kept as JSON, for `python -m solver`; unset: none are."""
+SAVED = 100
+"""How many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Planner:
         method: handed to ``solver.solve``.
         child: the module whose ``main`` the process runs.
         warm_limit_s: how long a start may take before the process is replaced.
+        save: folder for the latest snapshots, None for none; default: what ``DYN_TAO_SAVE_SNAPSHOTS`` names.
     """
 
     def __init__(
@@ -75,7 +83,10 @@ class Planner:
         method: str = "auto",
         child: str = "solver.planner_child",
         warm_limit_s: float = 300.0,
+        save: Path | None = None,
     ) -> None:
+        named = os.environ.get(SAVE_VARIABLE)
+        self._save = save or (Path(named) if named else None)
         self._method = method
         self._child = child
         self._warm_limit_s = warm_limit_s
@@ -130,6 +141,9 @@ class Planner:
         deadline = began + KILL_FACTOR * budget_ms / 1e3
         with self._state:
             self._counters = replace(self._counters, solves=self._counters.solves + 1)
+            number = self._counters.solves
+        if self._save is not None:
+            self._keep(self._save / f"snapshot-{number % SAVED:02d}.json", problem)
         try:
             request = wire.frame(wire.Request(problem, budget_ms, self._method))
         except WireError:
@@ -206,6 +220,14 @@ class Planner:
         plan = solve_here(problem, method="bfd")
         why = f"best-fit decreasing: planner {reason.replace('_', ' ')}"
         return replace(plan, note=f"{why}; {plan.note}" if plan.note else why)
+
+    def _keep(self, file: Path, problem: Problem) -> None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(problem_to_json(problem) + "\n", encoding="utf-8")
+        except (OSError, TypeError, ValueError) as error:
+            _log.warning("snapshots are no longer saved: %s", error)
+            self._save = None
 
     def _drop(self, link: PlannerLink) -> None:
         """Take a broken process out of use; the supervisor replaces it."""

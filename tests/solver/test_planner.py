@@ -16,7 +16,8 @@ import pytest
 
 from solver import front
 from solver import planner_wire as wire
-from solver.planner import Planner
+from solver.json_io import problem_from_json
+from solver.planner import SAVE_VARIABLE, Planner
 from solver.problem import Candidate, Node, Plan, Problem
 from tao_dynamo.errors import ProblemError, WireError
 
@@ -166,6 +167,23 @@ def test_a_bad_snapshot_is_refused_by_field_and_the_process_lives_on(planner: Pl
 
 def test_where_memory_runs_out_it_goes_before_the_router(planner: Planner) -> None:
     assert int(Path(f"/proc/{planner.pid}/oom_score_adj").read_text(encoding="ascii")) >= 500
+
+
+def test_the_latest_snapshots_are_saved_where_a_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept"
+    monkeypatch.setenv(SAVE_VARIABLE, str(folder))
+    monkeypatch.setattr("solver.planner.SAVED", 3)
+    planner = Planner(child=FAKE)
+    for n in range(1, 6):
+        planner.solve(problem(n=n))
+    kept = [problem_from_json(file.read_text(encoding="utf-8")) for file in sorted(folder.iterdir())]
+    assert kept == [problem(n=3), problem(n=4), problem(n=5)]
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    planner = Planner(child=FAKE, save=blocked / "below")
+    assert same_as_bfd(planner.solve(problem()), problem())
 
 
 def test_device_faults_are_added_up(planner: Planner) -> None:
