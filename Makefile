@@ -56,6 +56,8 @@ serve: $(STAMP)
 	$(BIN)/dynamo serve graphs/tao_agg:Frontend $(ARGS)
 
 test: lint
+	@echo "compiling the solver (up to a minute, once)"
+	$(BIN)/python -c 'import solver; solver.warm_up()'
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(STAMP)
