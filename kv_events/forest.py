@@ -184,6 +184,45 @@ class Forest(RunStore):
         self.held -= 1
         return True
 
+    def remove_tail(self, holder: Holder, names: list[int], start: int) -> int:
+        """Take the end of a run from a node at once: what engines that evict the tail first announce in one event.
+
+        Args:
+            holder: the node.
+            names: names to remove, last block first.
+            start: where in them to begin.
+
+        Returns:
+            How many were removed; 0 where ``remove`` has to look closer, at one name.
+        """
+        bit, book = holder.bit, holder.book
+        at = book.get(names[start])
+        if at is None or holder.aliases:
+            return 0
+        run = self._run(at)
+        held = run.names.get(bit, run.blocks)
+        if run.mask != bit or held[-1] != names[start]:
+            return 0
+        longest = min(len(held), len(names) - start)
+        tail = held[-longest:]
+        tail.reverse()
+        if tail != names[start : start + longest]:
+            longest = next(place for place, name in enumerate(tail) if name != names[start + place])
+        blocks = run.blocks[-longest:]
+        if not self._children.keys().isdisjoint(blocks):
+            return 0
+        for name in held[-longest:]:
+            del book[name]
+        self.held -= longest
+        self.size -= longest
+        if held is not run.blocks:
+            del held[-longest:]
+        if longest == len(run.blocks):
+            del self._heads[blocks[0]]
+            self._discard(run)
+        del run.blocks[-longest:]
+        return longest
+
     def leave(self, holder: Holder) -> Iterator[None]:
         """Take everything from a node, one run per step, so that it can be done by and by; then the bit is free.
 

@@ -7,7 +7,7 @@ Memory is bounded by ``max_blocks``; what a million blocks take is measured by `
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kv_events.chain import sequence_hashes
@@ -412,15 +412,21 @@ class BlockIndex:
                 if run.gone:
                     struck.append(run)
         for run in struck:
-            self._remove(known, run.tier, run.gone)
+            self._remove(known, run.tier, list(run.gone))
 
-    def _remove(self, known: Node, tier: str, names: Iterable[int]) -> None:
-        take = self._forest.remove
-        holder, orphans = known.holder, known.orphans
-        shelf = None if tier == DEVICE else known.lower.get(tier)
-        removed = unknown = 0
-        for name in names:
-            if take(holder, name) if tier == DEVICE else shelf is not None and shelf.take(name):
+    def _remove(self, known: Node, tier: str, names: list[int]) -> None:
+        orphans = known.orphans
+        shelf = known.lower.get(tier)
+        at = removed = unknown = 0
+        while at < len(names):
+            count = self._forest.remove_tail(known.holder, names, at) if tier == DEVICE else 0
+            if count:
+                removed += count
+                at += count
+                continue
+            name = names[at]
+            at += 1
+            if self._forest.remove(known.holder, name) if tier == DEVICE else shelf is not None and shelf.take(name):
                 removed += 1
             elif not (orphans and orphans.strike(tier, name)):
                 unknown += 1

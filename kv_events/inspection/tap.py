@@ -139,9 +139,9 @@ class Tap:
             await asyncio.wait_for(client.close(), 2.0)
 
     async def settle(self) -> None:
-        """Take in what the server has sent so far, as far as it is there within a moment."""
+        """Take in what the server has sent so far, as far as that is done within some seconds."""
         with contextlib.suppress(Exception):
-            await self._client.flush(2)
+            await self._client.flush(10)
 
     async def publish(self, subject: str, data: bytes) -> None:
         """Publish a message; the one thing here that is more than listening, for ``tao-events replay``."""

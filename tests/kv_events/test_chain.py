@@ -5,7 +5,7 @@ import random
 from array import array
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv_events.chain import TokenChain, block_hashes, common, next_hash, sequence_hashes
@@ -68,6 +68,7 @@ def test_an_update_keeps_what_has_not_changed() -> None:
     assert len(chain.hashes) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 3), max_size=30)), max_size=8))
 def test_updates_equal_hashing_afresh(edits: list[tuple[int, list[int]]]) -> None:
     chain = TokenChain(3)

@@ -73,12 +73,12 @@ async def feed(follower: Follower, data: bytes, rng: random.Random) -> bool:
 @pytest.mark.timeout(600)
 async def test_no_crash_and_no_growth(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "kv_events")  # pytest keeps what is logged
-    monkeypatch.setattr(stream, "_MAX_PUBLISHERS", 256)
+    monkeypatch.setattr(stream, "_MAX_PUBLISHERS", 16)
     rng = random.Random(7)
     others = seeds()
-    index = BlockIndex(max_blocks=2_000, max_orphans=500, max_nodes=64)
+    index = BlockIndex(max_blocks=2_000, max_orphans=500, max_nodes=8)
     follower = Follower(index, None, settle_s=0.0, jitter_s=0.0)
-    follower.stream = Sequencer(max_held=500, max_nodes=64)
+    follower.stream = Sequencer(max_held=500, max_nodes=8)
     taken = 0
 
     async def some(rounds: int) -> None:
@@ -101,12 +101,12 @@ async def test_no_crash_and_no_growth(monkeypatch: pytest.MonkeyPatch, caplog: p
     assert taken > ROUNDS // 4
     assert stats.blocks <= stats.resident <= 2_000
     assert stats.orphans <= 500
-    assert stats.nodes <= 64
+    assert stats.nodes <= 8
     # Full after the first half; what comes then takes the place of what was there.
     assert sizes[3] - sizes[1] < 200_000
     index.drop_worker(A.worker_id)
     await follower.on_kv_events(wire.Envelope(12345, 0, b""), wire.KvBatch([stored([1, 2])]))
-    assert index.overlap(chain([1, 2])).get(A) == 2 or stats.nodes == 64
+    assert index.overlap(chain([1, 2])).get(A) == 2 or stats.nodes == 8
 
 
 async def test_mutants_never_raise_while_nodes_are_lost() -> None:
