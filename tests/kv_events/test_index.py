@@ -121,6 +121,37 @@ def test_c6_an_unknown_hash_in_a_removal() -> None:
     assert index.counters.removed == 2
 
 
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [
+        ([5, 4, 3], 2),
+        ([5, 4, 3, 2, 1], 0),
+        ([5, 4, 99, 3], 2),
+        ([5, 3, 4], 2),
+        ([5, 5, 4], 3),
+        ([3, 4, 5], 2),
+        ([5, 4, 3, 2, 1, 5], 0),
+    ],
+)
+@pytest.mark.parametrize("others", ["nobody", "another node", "a branch", "another name"])
+def test_the_end_of_a_run_goes_at_once_and_to_the_same_effect(gone: list[int], left: int, others: str) -> None:
+    index = index_with(stored([1, 2, 3, 4, 5]))
+    if others == "another node":
+        index.apply(stored([1, 2, 3, 4, 5], node=B), 0.0)
+    elif others == "a branch":
+        index.apply(stored([6, 7], 3), 0.0)
+    elif others == "another name":
+        index.apply(KvEvent(A, 1, Stored([50], [tokens_hash(5)], 4)), 0.0)
+    index.apply(removed(gone), 0.0)
+    assert index.overlap(chain([1, 2, 3, 4, 5])).get(A, 0) == left
+    index.apply(removed([7, 6, 50] if others != "another node" else []), 0.0)
+    index.apply(removed([5, 4, 3, 2, 1]), 0.0)
+    stats = index.node_stats(A)
+    assert stats is not None
+    assert stats.blocks == 0
+    assert index.stats().blocks == (5 if others == "another node" else 0)
+
+
 def test_a_hole_in_the_middle_hides_what_is_behind_it_until_it_closes() -> None:
     index = index_with(stored([1, 2, 3, 4, 5]), stored([6], 3), stored([1, 2, 3, 4, 5], node=B), removed([3]))
     assert index.overlap(chain([1, 2, 3, 4, 5])) == {A: 2, B: 5}
