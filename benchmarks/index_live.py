@@ -268,6 +268,7 @@ async def _stack(options: argparse.Namespace) -> AsyncIterator[tuple[Run, Stack 
         block_size=options.block_size,
         model=options.model or None,
         engine_python=options.engine_python or None,
+        start_timeout_s=options.start_timeout,
     )
     async with stack:
         os.environ |= stack.env
@@ -325,7 +326,7 @@ def parser() -> argparse.ArgumentParser:
     add("--per-rest", type=int, default=100, help="comparisons at a rest point")
     add("--rest", type=float, default=0.3, help="seconds without traffic before a comparison")
     add("--outage", type=float, default=20.0, help="seconds that NATS is away")
-    add("--start-timeout", type=float, default=60.0, help="seconds that the workers may take to come up")
+    add("--start-timeout", type=float, default=120.0, help="seconds that the workers may take to come up")
     add("--seed", type=int, default=0, help="seed of the traffic")
     add("--json", action="store_true", help="print the result as JSON, last line")
     return made
