@@ -92,7 +92,7 @@ def run(name: str, args: argparse.Namespace, stack: Stack) -> subprocess.Complet
         else:
             command = [args.python, str(HERE / f"{name}_hooks.py")]
         return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
 
 
