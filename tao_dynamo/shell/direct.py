@@ -26,6 +26,10 @@ from tao_dynamo.shell.relay import Chunk, Pace
 CONNECT_S = 5.0
 ACKNOWLEDGE_S = 30.0
 FAREWELL_S = 2.0
+BEGIN_S = 120.0
+"""Within which a worker that took a request must begin to answer: its connection comes before its first pass."""
+BACKLOG = 4096
+"""Workers that may connect at one time; one that is turned away drops its request without a word."""
 
 
 TESTED_RUNTIMES = ("1.6.",)
@@ -112,11 +116,13 @@ class Plane:
         headers.update(context.trace_headers() or {})
         metadata = {str(key): str(value) for key, value in context.metadata.items()}
         control = wire.control(context.id(), subject, here, metadata)
+        overdue = asyncio.get_running_loop().call_later(BEGIN_S, stream.give_up)
         stopped = asyncio.ensure_future(context.async_killed_or_stopped())
         stopped.add_done_callback(lambda _: stream.stop(killed=context.is_killed()))
 
         def ended() -> None:
             stopped.cancel()
+            overdue.cancel()
             self._expected.pop(subject, None)
             worker.streams.pop(subject, None)
 
@@ -146,7 +152,7 @@ class Plane:
         opening = self._homes.get(host)
         if opening is None:
             loop = asyncio.get_running_loop()
-            server = loop.create_server(lambda: _Home(self._take, self._answering), host, 0)
+            server = loop.create_server(lambda: _Home(self._take, self._answering), host, 0, backlog=BACKLOG)
             opening = self._homes[host] = loop.create_task(server)
         try:
             port = (await asyncio.shield(opening)).sockets[0].getsockname()[1]
@@ -363,6 +369,11 @@ class Answer:
         """End with an error, after everything that came before it."""
         if not self._ended:
             self._end(error)
+
+    def give_up(self) -> None:
+        """The worker has had its time to begin."""
+        if not self.begun:
+            self.fail(GoneError(f"Unavailable: no answer was begun within {BEGIN_S:g} s"))
 
     def stop(self, *, killed: bool) -> None:
         """The client has left: tell the worker, and end."""

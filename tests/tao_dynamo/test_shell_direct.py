@@ -267,6 +267,30 @@ async def test_a_worker_that_leaves_before_it_answered_fails_its_requests(plane:
             await tokens(answer)
 
 
+async def test_a_worker_that_never_begins_to_answer_is_gone(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Worker):
+        async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None: ...
+
+    monkeypatch.setattr("tao_dynamo.shell.direct.BEGIN_S", 0.05)
+    async with running(Silent(count_to)) as worker:
+        with pytest.raises(GoneError, match="no answer was begun"):
+            await tokens(await plane.send({"n": 1}, 7, worker.address, Context("r")))
+
+
+async def test_a_crowd_of_answers_at_one_time_is_taken_in(plane: Plane) -> None:
+    together = asyncio.Event()
+
+    class Crowd(Worker):
+        async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None:
+            await together.wait()
+            await super()._answer(control, request)
+
+    async with running(Crowd(count_to)) as worker:
+        answers = [await plane.send({"n": 2}, 7, worker.address, Context(f"r{i}")) for i in range(400)]
+        together.set()
+        assert await asyncio.gather(*(tokens(answer) for answer in answers)) == [[0, 1]] * 400
+
+
 async def test_a_stranger_on_the_answers_port_disturbs_nobody(plane: Plane) -> None:
     async with running(Worker(count_to)) as worker:
         assert len(await tokens(await plane.send({"n": 3}, 7, worker.address, Context("r1")))) == 3
