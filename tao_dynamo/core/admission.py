@@ -113,9 +113,10 @@ def best_node(state: State, session: Session, t: float) -> NodeId | None:
     best: tuple[int, int] | None = None
     chosen: NodeId | None = None
     for node, credit in state.credits(session, t).items():
-        residual = room_for(state, state.rooms[node], cost)
+        added = state.rooms[node].added(cost, session.prefix)
+        residual = room_for(state, state.rooms[node], added)
         key = (credit, residual if state.policy.balance else 0)
-        if (best is None or key > best) and state.rooms[node].added(cost, session.prefix) <= residual:
+        if (best is None or key > best) and added <= residual:
             best, chosen = key, node
     return chosen if chosen is not None else _any_node(state, session, cost)
 
@@ -134,17 +135,18 @@ def _any_node(state: State, session: Session, cost: int) -> NodeId | None:
                 break
             if room.added(cost, session.prefix) <= residual:
                 return room.node
-        if cost <= state.rooms.smallest * state.rooms.mark:
-            return None
-    can = (r for r in state.rooms.values() if r.added(cost, session.prefix) <= room_for(state, r, cost))
-    return next((room.node for room in can), None)
+    for room in state.rooms.values() if not state.policy.balance else state.rooms.idle():
+        added = room.added(cost, session.prefix)
+        if added <= room_for(state, room, added):
+            return room.node
+    return None
 
 
-def room_for(state: State, room: Room, cost: int) -> int:
-    """Residual tokens of a node for a session of ``cost``: one too big for the admission mark may have an idle node."""
-    if cost > room.capacity * state.rooms.mark and room.used == 0 and not room.claims:
-        return room.capacity
-    return room.residual(state.rooms.mark)
+def room_for(state: State, room: Room, added: int) -> int:
+    """Residual tokens of a node for a session that adds so many: one too big for the admission mark may have an idle
+    node."""
+    residual = room.residual(state.rooms.mark)
+    return room.capacity if added > residual and room.idle else residual
 
 
 def _refuse_on_arrival(state: State, turn: Turn) -> Refuse | None:

@@ -56,10 +56,13 @@ def look(state: State, session: Session, t: float) -> bool:
 
 
 def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Decision]:
+    if session.claimed is not None and state.rooms[session.claimed].whole(cost) > state.rooms[session.claimed].capacity:
+        state.unclaim(session)  # it has grown since
     if session.claimed is None and (node := admission.best_node(state, session, t)) is not None:
         return _settle(state, session, state.rooms[node], t)
     if session.claimed is None:
-        fitting = [r for r in state.rooms.values() if r.capacity >= r.added(cost, session.prefix) and not r.claims]
+        # Its prefix may have left a node before the rest is free there, so the node must hold it whole.
+        fitting = [r for r in state.rooms.values() if r.capacity >= r.whole(cost) and not r.claims]
         if not fitting:
             return []
         credit = state.credits(session, t)

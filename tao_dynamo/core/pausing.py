@@ -64,6 +64,10 @@ def make_room(state: State, room: Room, level: int, t: float, *, spare: str = ""
             return out
         if room.freed_by(session.id):
             out.append(pause(state, session, t))
+    for sharers in _free_together(room, [s for s in idle if s.node == room.node]):
+        if room.used <= level:
+            return out
+        out += [pause(state, session, t) for session in sharers]
     excess = room.used - level - sum(room.freed_by(s.id) for s in holders if s.marked)
     running = [s for s in holders if s.state is SessionState.RUNNING and not s.marked]
     running.sort(key=lambda s: pause_key(state, s, room.node, t))
@@ -74,3 +78,12 @@ def make_room(state: State, room: Room, level: int, t: float, *, spare: str = ""
         state.counters["marked"] += 1
         excess -= room.freed_by(session.id)
     return out
+
+
+def _free_together(room: Room, idle: list[Session]) -> list[list[Session]]:
+    """Sessions that free nothing one by one, but together a prefix that nobody else holds."""
+    sharers: dict[int, list[Session]] = {}
+    for session in idle:
+        if (prefix := room.prefix_of(session.id)) is not None:
+            sharers.setdefault(prefix.key, []).append(session)
+    return [group for key, group in sharers.items() if len(group) == room.sharers(key)]

@@ -60,6 +60,11 @@ class Room:
         return self._own + self._shared + self.foreign
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing is held here and nothing kept free."""
+        return not (self.claims or self._own or self._shared or self.foreign)
+
+    @property
     def claimed(self) -> int:
         """Tokens kept free for overdue sessions."""
         return sum(self.claims.values())
@@ -107,6 +112,10 @@ class Room:
     def has_prefix(self, key: int) -> bool:
         """Whether a holder already pays for this prefix."""
         return key in self._prefixes
+
+    def sharers(self, key: int) -> int:
+        """How many holders share this prefix."""
+        return self._prefixes[key][0] if key in self._prefixes else 0
 
     def added(self, tokens: int, prefix: SharedPrefix | None) -> int:
         """What a session of ``tokens`` would add here."""

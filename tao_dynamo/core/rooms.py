@@ -30,6 +30,7 @@ class Rooms(dict[NodeId, Room]):
         self._order: list[tuple[int, int, NodeId]] = []
         self._entry: dict[NodeId, tuple[int, int, NodeId]] = {}
         self._claiming: set[NodeId] = set()
+        self._idle: dict[NodeId, None] = {}
         self._joined = 0
 
     @property
@@ -80,6 +81,11 @@ class Rooms(dict[NodeId, Room]):
         for negative, _, node in self._order:
             yield -negative, self[node]
 
+    def idle(self) -> list[Room]:
+        """The nodes on which nothing is held."""
+        self._refresh()
+        return [self[node] for node in self._idle]
+
     def most_residual(self) -> int:
         """The most tokens that may still be given on one node."""
         self._refresh()
@@ -96,6 +102,7 @@ class Rooms(dict[NodeId, Room]):
             if entry is not None:
                 del self._order[bisect_left(self._order, entry)]
             self._claiming.discard(node)
+            self._idle.pop(node, None)
             room = self.get(node)
             if room is None:
                 continue
@@ -106,4 +113,6 @@ class Rooms(dict[NodeId, Room]):
             insort(self._order, entry)
             if room.claims:
                 self._claiming.add(node)
+            if room.idle:
+                self._idle[node] = None
         self._touched.clear()

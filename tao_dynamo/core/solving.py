@@ -101,9 +101,10 @@ class Solving:
             return None
         savings = _prefix_members(chosen) if state.policy.shared_prefixes else {}
         kept = _prefixes_to_set_aside(state, savings)
-        nodes = _nodes(state, kept, chosen)
         whole = [state.cost(session) for session in chosen]
         costs = [_added_cost(session, cost, kept) for session, cost in zip(chosen, whole, strict=True)]
+        quantum = state.policy.quantum or _quantum(rooms.most_residual(), max(r.block_size for r in rooms.values()))
+        nodes = _nodes(state, kept, chosen, -(-min(costs) // quantum) * quantum, quantum)
         largest = max(node.capacity for node in nodes)
         if min(costs) > largest:  # before the credits, which are what a snapshot costs
             state.counters["solves_skipped"] += 1
@@ -114,7 +115,6 @@ class Solving:
             self._candidate(session, cost, full, t, promised)
             for session, cost, full in zip(chosen, costs, whole, strict=True)
         )
-        quantum = state.policy.quantum or _quantum(largest, max(r.block_size for r in rooms.values()))
         snapshot = Snapshot(
             id=self._next_id,
             problem=Problem(nodes, candidates, quantum, self._seed + self._next_id, state.policy.balance),
@@ -155,7 +155,8 @@ class Solving:
                 session = state.sessions[placement.candidate]
                 cost = state.cost(session)
                 room = state.rooms[node]
-                full = full or room.added(cost, session.prefix) > admission.room_for(state, room, cost)
+                added = room.added(cost, session.prefix)
+                full = full or added > admission.room_for(state, room, added)
                 if not full:
                     out += admission.settle(state, session, node, t)
                     placed += 1
@@ -281,15 +282,21 @@ def _prefixes_to_set_aside(state: State, members: dict[int, tuple[int, int]]) ->
     return kept
 
 
-def _nodes(state: State, kept: set[int], chosen: list[Session]) -> tuple[Node, ...]:
-    """The nodes with their residual tokens, less the shared prefixes that are charged to them."""
+def _nodes(state: State, kept: set[int], chosen: list[Session], least: int, quantum: int) -> tuple[Node, ...]:
+    """The nodes with their residual tokens, less the shared prefixes that are charged to them.
+
+    An idle node on which even the candidate of the ``least`` cost, as the solver rounds it, does not fit under the
+    admission mark offers its whole room: since each would take more than half of it, one at most gets it.
+    """
     tokens = {s.prefix.key: s.prefix.tokens for s in chosen if s.prefix is not None and s.prefix.key in kept}
     mark = state.rooms.mark
     nodes: list[Node] = []
     for room in state.rooms.values():
-        residual = admission.room_for(state, room, state.cost(chosen[0])) if len(chosen) == 1 else room.residual(mark)
         charged = sum(tokens[key] for key in tokens.keys() - room.prefixes)
-        nodes.append(Node(room.name, max(0, residual - charged)))
+        capacity = room.residual(mark) - charged
+        if room.idle and least > capacity // quantum * quantum and 2 * least > room.capacity:
+            capacity = room.capacity - charged
+        nodes.append(Node(room.name, max(0, capacity)))
     return tuple(nodes)
 
 

@@ -160,16 +160,11 @@ def session_view(state: State, session: Session, t: float) -> SessionView:
 def choices(state: State, session: Session, t: float) -> list[Choice]:
     """What each node would mean for the session: its own first, then the most credit, then the most room."""
     cost, credit = state.cost(session), state.credits(session, t)
-    found = [
-        Choice(
-            room.node,
-            credit.get(room.node, 0),
-            room.added(cost, session.prefix),
-            admission.room_for(state, room, cost),
-            room.stale,
-        )
-        for room in state.rooms.values()
-    ]
+    found = []
+    for room in state.rooms.values():
+        added = room.added(cost, session.prefix)
+        free = admission.room_for(state, room, added)
+        found.append(Choice(room.node, credit.get(room.node, 0), added, free, room.stale))
     return sorted(found, key=lambda choice: (choice.node != session.node, -choice.credit, choice.adds - choice.free))
 
 
@@ -212,8 +207,7 @@ class _BestRooms:
         mark = state.rooms.mark
         self._residual = {room.node: room.residual(mark) for room in state.rooms.values()}
         self._rooms = sorted(state.rooms.values(), key=lambda room: -self._residual[room.node])
-        idle = [room for room in self._rooms if room.used == 0 and not room.claims]
-        self._any = [*self._rooms[:1], *sorted(idle, key=lambda room: -room.capacity)[:1]]
+        self._any = [*self._rooms[:1], *sorted(state.rooms.idle(), key=lambda room: -room.capacity)[:1]]
         self._with_prefix: dict[int, list[Room]] = {}
 
     def find(self, session: Session, cost: int) -> Room:
@@ -224,7 +218,12 @@ class _BestRooms:
             if key not in self._with_prefix:
                 self._with_prefix[key] = [room for room in self._rooms if room.has_prefix(key)][:1]
             near = near + self._with_prefix[key]
-        return max(near, key=lambda r: admission.room_for(self._state, r, cost) - r.added(cost, session.prefix))
+
+        def spare(room: Room) -> int:
+            added = room.added(cost, session.prefix)
+            return admission.room_for(self._state, room, added) - added
+
+        return max(near, key=spare)
 
 
 def _node_view(state: State, node: NodeId) -> NodeView:
@@ -260,7 +259,8 @@ def _reason(state: State, session: Session, best: _BestRooms) -> str:
         free = room.capacity - room.used if room else 0
         return f"overdue: node {session.claimed} is being cleared for it, {free:,} of {cost:,} tokens are free"
     room = best.find(session, cost)
-    added, free = room.added(cost, session.prefix), admission.room_for(state, room, cost)
+    added = room.added(cost, session.prefix)
+    free = admission.room_for(state, room, added)
     if added > free:
         return f"needs {added:,} tokens; at most {free:,} can be had, on {room.node}"
     if session.last_refusal is not None:

@@ -226,3 +226,25 @@ def _turn(session: str, tokens: int):
     from tao_dynamo.core.turn import Turn
 
     return Turn(f"r-{session}-{tokens}", session, tokens)
+
+
+def test_a_crowd_too_big_for_the_admission_mark_gets_idle_nodes_one_each() -> None:
+    # 866 tokens are 55 blocks, 880 tokens: over the mark (870) by the rounding only.
+    d = Driver(nodes={A: 1024, B: 1024}, block_size=16)
+    d.arrive("first", 900, output=100)
+    d.arrive("second", 900, output=100)
+    for name in ("s1", "s2", "s3"):
+        assert admitted(d.arrive(name, 816, output=50)) == []
+    d.run([*d.core.session_ended("first", d.t), *d.core.session_ended("second", d.t)])
+    d.end("first")
+    d.end("second")
+    d.t += 0.1
+    d.run(d.core.time_passes(d.t))
+    assert d.used(A) == d.used(B) == 880, "one each, at once and not when it is overdue"
+    assert [d.core.explain(name, d.t).state.value for name in ("s1", "s2", "s3")].count("waiting") == 1
+
+
+def test_a_session_over_the_mark_by_its_last_block_only_may_have_an_idle_node() -> None:
+    d = Driver(nodes={A: 1024}, block_size=16)
+    assert admitted(d.arrive("s1", 816, output=50)) == [("r-s1", A)]
+    assert d.used(A) == 880
