@@ -67,7 +67,7 @@ def test_after_the_warm_up_nothing_is_compiled() -> None:
         "before = t.signatures()\n"
         "assert len(before) >= 25 and max(before.values()) == 1, before\n"
         "entries = ('decompose.decompose', 'settle.settle_ties', 'tree.advance', 'leftover.fill',"
-        " 'fill.surrogate', 'credit_search.solve_credit', 'dp_cpu._run_wide')\n"
+        " 'fill.surrogate', 'dp_cpu._run_wide')\n"
         "assert all(before['solver.' + entry] for entry in entries), before\n"
         "t.work_through()\n"
         "assert t.signatures() == before\n"

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import nats
 import pytest
@@ -33,10 +33,13 @@ ENV = {name: value for name, value in os.environ.items() if not name.startswith(
 class Command:
     """A ``tao-events`` that runs beside the test; its output is read when it ends."""
 
+    started: ClassVar[list[Command]] = []
+
     def __init__(self, url: str, *args: str) -> None:
         self._process = subprocess.Popen(
             [*TAO_EVENTS, *args, "--nats", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV
         )
+        self.started.append(self)
 
     @property
     def running(self) -> bool:
@@ -48,6 +51,18 @@ class Command:
 
     def stop(self) -> None:
         self._process.terminate()
+
+    def discard(self) -> None:
+        """Leave nothing behind, whatever became of the test."""
+        with self._process as process:
+            process.kill()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    yield
+    while Command.started:
+        Command.started.pop().discard()
 
 
 class Monitored(Server):
@@ -196,7 +211,9 @@ async def test_a_flood_is_sampled_and_said_and_the_server_feels_nothing(server: 
     _, out, _ = await commands[2].ended()
     findings = {finding["about"]: finding for finding in json.loads(out)["findings"]}
     assert findings["gaps"]["level"] == "ok", out
-    assert findings["kv events"]["text"].startswith("8,000 messages from 8")
+    assert findings["kv events"]["text"].startswith("8,000 messages from "), (
+        "all heard; how many nodes the sample shows"
+    )
     _, out, _ = await commands[3].ended()
     top = json.loads(out)
     assert top["decoded"] < 0.2
