@@ -246,11 +246,21 @@ def _worker_namespace(graph: Graph, options: Options) -> str:
     """Where the workers are: out of the frontend's sight, so that requests come through the router only."""
     given = options.worker_namespace
     if not graph.has(services.ThunderAgentRouter):
+        if graph.has(services.Router):
+            _check_apart(options.namespace, given or "workers")
         return given or "workers"
     # That router accepts no other namespaces than NAME for itself and NAME-SUFFIX for its workers.
     if given is not None and not given.startswith(f"{options.namespace}-"):
         raise ConfigError("--worker-namespace", given, f"{options.namespace}-SUFFIX, as the ThunderAgent router asks")
     return given or f"{options.namespace}-workers"
+
+
+def _check_apart(namespace: str, workers: str) -> None:
+    """A frontend that sees the workers sends them a part of the requests itself, past the router."""
+    if namespace == "dynamo":  # to Dynamo it is global and filters nothing
+        raise ConfigError("--namespace", namespace, "another one: in this one Dynamo's frontend sees the workers too")
+    if namespace == workers:
+        raise ConfigError("--namespace", namespace, f"another one than that of the workers, {workers!r}")
 
 
 def _run_dir(options: Options) -> Path:

@@ -144,9 +144,9 @@ class Meters:
                 for node in {event.node for event in batch.events}:
                     self._heard(node, message.t, lag)
             elif topic == wire.KV_METRICS:
-                self._load(wire.decode_kv_metrics(envelope.payload), message.t, lag)
+                self._load(wire.decode_kv_metrics(envelope.payload), message.t, lag, envelope)
             elif topic == wire.FORWARD_METRICS:
-                self._pass(wire.decode_forward_pass(envelope.payload), message.t, lag)
+                self._pass(wire.decode_forward_pass(envelope.payload), message.t, lag, envelope)
         except WireError:
             self.unreadable += 1
 
@@ -190,6 +190,12 @@ class Meters:
             meter.mark(self._marked)
         return meter
 
+    def _seen(self, node: NodeId, t: float, lag: float, envelope: Envelope) -> NodeMeter | None:
+        """Hear of a node by its load. One that told its load before us may have stored blocks before us too."""
+        if node not in self.nodes and envelope.sequence > 0 and (meter := self._meter(node)) is not None:
+            meter.view = "late"
+        return self._heard(node, t, lag)
+
     def _heard(self, node: NodeId, t: float, lag: float) -> NodeMeter | None:
         meter = self._meter(node)
         if meter is not None:
@@ -199,13 +205,13 @@ class Meters:
             meter.max_lag_s = max(meter.max_lag_s, lag)
         return meter
 
-    def _load(self, metrics: KvMetrics, t: float, lag: float) -> None:
-        meter = self._heard(metrics.node, t, lag)
+    def _load(self, metrics: KvMetrics, t: float, lag: float, envelope: Envelope) -> None:
+        meter = self._seen(metrics.node, t, lag, envelope)
         if meter is not None and metrics.kv_used_blocks is not None:
             meter.used_blocks = metrics.kv_used_blocks
 
-    def _pass(self, metrics: ForwardPass, t: float, lag: float) -> None:
-        meter = self._heard(metrics.node, t, lag)
+    def _pass(self, metrics: ForwardPass, t: float, lag: float, envelope: Envelope) -> None:
+        meter = self._seen(metrics.node, t, lag, envelope)
         if meter is not None:
             now, waiting = metrics.scheduled_requests, metrics.queued_requests
             meter.running = now.num_prefill_requests + now.num_decode_requests
@@ -223,8 +229,7 @@ class Meters:
             publisher.nodes.add(event.node)
             if others:
                 self._restart(meter)
-            if event.event_id > 1 or envelope.sequence > 0:
-                meter.view = "late"
+            meter.view = "late" if event.event_id > 1 or envelope.sequence > 0 else "whole"
         meter.events += 1
         data = event.data
         if isinstance(data, Stored):

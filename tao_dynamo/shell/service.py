@@ -332,7 +332,7 @@ class Service:
         told: dict[str, Any] = msgspec.to_builtins((await self.shared.get()).snapshot)
         return told
 
-    async def _explain_route(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _explain_route(self, body: object) -> dict[str, Any]:
         return status.explain(self.sources, body)
 
     async def _open_page(self) -> None:

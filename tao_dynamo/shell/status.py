@@ -73,9 +73,9 @@ def waiting(view: SessionView) -> dict[str, Any]:
     return {"says": says, **_plain(view)}
 
 
-def explain(sources: Sources, body: Mapping[str, Any]) -> dict[str, Any]:
-    """One session: ``{"session": id}``."""
-    session_id = body.get("session")
+def explain(sources: Sources, body: object) -> dict[str, Any]:
+    """One session: ``{"session": id}``. The body is whatever JSON somebody sent."""
+    session_id = body.get("session") if isinstance(body, Mapping) else None
     if not isinstance(session_id, str) or not session_id:
         return {"error": 'send {"session": "<id>"}'}
     view = sources.explain(session_id)

@@ -122,6 +122,21 @@ def test_options_of_services_reach_their_command(capsys: pytest.CaptureFixture[s
     assert frontend[frontend.index("--namespace") + 1] == "workers"
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--namespace", "workers"], "got 'workers', want another one than that of the workers, 'workers'"),
+        (["--worker-namespace", "tao"], "got 'tao', want another one than that of the workers, 'tao'"),
+        (["--namespace", "dynamo"], "got 'dynamo', want another one: in this one Dynamo's frontend sees the workers"),
+    ],
+)
+def test_a_frontend_that_would_see_the_workers_is_refused(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("graphs/tao_agg:Frontend", "--dry-run", "--http-port", "0", *words) == 2
+    assert capsys.readouterr().err.startswith(f"dynamo serve: error: --namespace: {complaint}")
+
+
 def test_thunderagent_gets_the_namespaces_that_it_accepts(capsys: pytest.CaptureFixture[str]) -> None:
     shown = commands(capsys, "graphs/thunderagent_agg:Frontend")
     assert "dyn://tao-workers.backend.generate" in shown["worker-0"]

@@ -150,3 +150,8 @@ async def test_that_the_planner_has_long_been_left_out_is_said() -> None:
     assert len(shot.plans) >= module.FALLBACKS
     assert shot.plans[0].method == "bfd"
     assert any("not made by the planner" in problem for problem in shot.problems)
+
+
+@pytest.mark.parametrize("body", [{}, [], "s0", None, 5, {"session": 5}, {"session": ""}])
+async def test_what_asks_for_no_session_is_told_how_to_ask(body: object) -> None:
+    assert explain(sources(World()), body) == {"error": 'send {"session": "<id>"}'}

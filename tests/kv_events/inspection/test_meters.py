@@ -58,6 +58,15 @@ def test_a_node_that_was_there_before_us_is_late_until_it_restarts() -> None:
     assert (a.blocks, a.restarts) == (1, 2)
 
 
+def test_a_node_that_only_tells_its_load_is_late_unless_we_heard_its_first_word() -> None:
+    meters = Meters()
+    meters.take(forward(7, 500, 12), 0.0)
+    meters.take(load(9, 0, 0), 0.0)
+    assert (meters.nodes[A].view, meters.nodes[C].view) == ("late", "whole")
+    meters.take(kv([stored([1])], 0), 0.0)
+    assert (meters.nodes[A].view, meters.nodes[A].healed) == ("whole", 0)
+
+
 def test_what_comes_twice_counts_once() -> None:
     meters = Meters()
     for _ in range(2):
