@@ -35,7 +35,7 @@ from tao_dynamo.core.scheduler import Scheduler
 from tao_dynamo.errors import ConfigError, StackError
 from tao_dynamo.page.server import PageServer, is_loopback
 from tao_dynamo.page.shared import Shared
-from tao_dynamo.shell import status, tracing
+from tao_dynamo.shell import garbage, status, tracing
 from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
 from tao_dynamo.shell.direct import Plane, can_go_direct
@@ -160,6 +160,7 @@ class Service:
         self._spawn(self.workers.run(), "workers")
         self._spawn(self.bus.run(), "bus")
         await self._warm()
+        garbage.spare()
         await self._register(card, block_size)
 
     async def serve(self) -> None:
