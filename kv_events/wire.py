@@ -28,6 +28,7 @@ TOOL_EVENTS: Final = "agent-tool-events"
 S = TypeVar("S")
 U64 = Annotated[int, msgspec.Meta(ge=0)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+Blocks = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +101,7 @@ class KvMetrics(msgspec.Struct, frozen=True, gc=False):
     dp_rank: Rank = 0
     active_decode_blocks: int | None = None
     active_prefill_tokens: int | None = None
-    kv_used_blocks: int | None = None
+    kv_used_blocks: Blocks | None = None
 
     @property
     def node(self) -> NodeId:

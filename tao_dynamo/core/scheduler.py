@@ -95,7 +95,7 @@ class Scheduler:
         room = state.rooms.get(node)
         if room is None:
             return []
-        foreign = max(0, used_tokens - load.of_ours(state, room))
+        foreign = min(max(0, used_tokens - load.of_ours(state, room)), room.capacity)
         state.opportunity = state.opportunity or foreign < room.foreign
         room.load(foreign)
         return self._after(pausing.relieve(state, node, t), t)

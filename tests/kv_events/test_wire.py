@@ -154,6 +154,9 @@ def test_metrics_of_no_worker() -> None:
         wire.decode_forward_pass(msgspec.msgpack.encode({"worker_id": "seven"}))
     with pytest.raises(WireError, match="kv_metrics"):
         wire.decode_kv_metrics(msgspec.msgpack.encode({"dp_rank": 1}))
+    for used in (-1, 2**62):
+        with pytest.raises(WireError, match="kv_used_blocks"):
+            wire.decode_kv_metrics(msgspec.msgpack.encode({"worker_id": 1, "kv_used_blocks": used}))
 
 
 def test_a_dump_is_json_of_stored_events() -> None:

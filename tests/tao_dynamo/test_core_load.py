@@ -40,3 +40,9 @@ def test_sessions_between_turns_are_not_in_use_and_guests_are() -> None:
     d.arrive(None, 900, request="guest", output=100)
     d.run(d.core.node_load(A, used_tokens=6000, t=d.t))
     assert foreign(d) == 6000 - 1008, "1,000 tokens of the guest take 63 blocks"
+
+
+def test_an_engine_that_tells_more_than_it_has_is_full() -> None:
+    d = Driver(PLAIN, {A: 100_000}, block_size=16)
+    d.run(d.core.node_load(A, used_tokens=2**66, t=d.t))
+    assert foreign(d) == 100_000
