@@ -44,7 +44,7 @@ class Policy:
     pause_order: PauseOrder = "value"
     long_tool_factor: float | None = None
     long_tool_s: float = 3.0
-    prefill_tokens_per_s: float | None = None
+    prefill_rate: float | None = None
     host_tier: HostTier = "auto"
     host_credit: float = 1.0
 

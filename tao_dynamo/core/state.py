@@ -256,7 +256,7 @@ class State:
 
     def refill_s(self, room: Room) -> float | None:
         """T* of a node: seconds in which it would compute a whole cache anew (DESIGN §4.5). None while unknown."""
-        rate = self.policy.prefill_tokens_per_s or room.prefill.tokens_per_s
+        rate = self.policy.prefill_rate or room.prefill.tokens_per_s
         return room.capacity / rate if rate else None
 
     def largest_capacity(self) -> int:

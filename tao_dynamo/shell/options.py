@@ -145,7 +145,7 @@ _POLICY: dict[str, tuple[str, tuple[float, float]]] = {
         (0.0, 1.0),
     ),
     "long_tool_s": ("Expected remaining seconds from which a tool call is long, on the reference machine.", _TIME),
-    "prefill_tokens_per_s": (
+    "prefill_rate": (
         "Prefill rate of a node, in tokens per second; none: learnt from the turns that ran there.",
         (1.0, math.inf),
     ),

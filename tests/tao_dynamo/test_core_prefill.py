@@ -63,7 +63,7 @@ def test_an_engine_that_does_not_tell_its_cached_tokens_teaches_nothing() -> Non
 
 
 def test_flags_go_before_what_was_learnt() -> None:
-    slow = Driver(replace(DEFAULT, prefill_tokens_per_s=100_000 / 14.0), nodes={A: 100_000})
+    slow = Driver(replace(DEFAULT, prefill_rate=100_000 / 14.0), nodes={A: 100_000})
     run_turns(slow, 20, tokens=2000, seconds=0.001)
     assert weight_in_a_long_tool(slow) == pytest.approx(5000, abs=1)
     fixed = Driver(replace(DEFAULT, long_tool_factor=0.9), nodes={A: 100_000})
@@ -72,7 +72,7 @@ def test_flags_go_before_what_was_learnt() -> None:
 
 
 def test_what_counts_as_long_scales_with_it() -> None:
-    d = Driver(replace(DEFAULT, prefill_tokens_per_s=10_000.0), nodes={A: 26_000})  # T* 2.6 s: long from 0.3 s on
+    d = Driver(replace(DEFAULT, prefill_rate=10_000.0), nodes={A: 26_000})  # T* 2.6 s: long from 0.3 s on
     d.arrive("s1", 10_000, output=0)
     d.end("s1", output=0)
     d.readiness.horizon_s = 0.1
