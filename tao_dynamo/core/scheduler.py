@@ -330,8 +330,9 @@ class Scheduler:
         if due.timer is Timer.READINESS:
             state.watch_readiness(session, t)
             return [], state.refresh_returning(session, t)
-        boundary.discount(state, session, t)
-        return [], True
+        if session.node is None:
+            return [], False
+        return boundary.weigh(state, session, t), True
 
     def _after(self, out: list[Decision], t: float) -> list[Decision]:
         """Something changed: keep within bounds, and see whether the pool can be placed."""

@@ -248,3 +248,15 @@ def test_a_session_over_the_mark_by_its_last_block_only_may_have_an_idle_node() 
     d = Driver(nodes={A: 1024}, block_size=16)
     assert admitted(d.arrive("s1", 816, output=50)) == [("r-s1", A)]
     assert d.used(A) == 880
+
+
+def test_a_long_tool_about_to_return_weighs_whole_again_and_its_node_is_kept_within_its_room() -> None:
+    d = Driver(replace(DEFAULT, long_tool_factor=0.7), nodes={A: 10_000})
+    d.arrive("long", 7900, output=100)
+    d.end("long")
+    d.start_tool("long", 4.0)
+    assert d.used(A) == 5600
+    assert admitted(d.arrive("s1", 2050, output=100)) == [("r-s1", A)]
+    d.advance(3.5)
+    assert d.used(A) <= 10_000, "it makes way itself, since the other one runs"
+    assert d.core.explain("long", d.t).state.value == "paused"
