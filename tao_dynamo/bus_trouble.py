@@ -15,6 +15,9 @@ TOKEN, NKEY, CREDENTIALS = "NATS_AUTH_TOKEN", "NATS_AUTH_NKEY", "NATS_AUTH_CREDE
 CA, INSECURE = "NATS_TLS_CA_CERT_PATH", "NATS_TLS_INSECURE"
 CERT, KEY = "NATS_TLS_CLIENT_CERT_PATH", "NATS_TLS_CLIENT_KEY_PATH"
 
+_CUT_OFF = ("lost", "closed", "reset", "broken pipe", "aborted", "eof")
+"""Words of the errors of a connection that stood and then ended."""
+
 DEFAULT_LOGIN = ("user", "user")
 """What Dynamo's client says when no variable says anything."""
 
@@ -48,8 +51,8 @@ def bus_trouble(error: BaseException, servers: str, env: Mapping[str, str]) -> T
         return ConfigError(f"{CERT}, {KEY}", env.get(CERT) or None, want)
     if isinstance(error, (FileNotFoundError, PermissionError)):
         return ConfigError(CREDENTIALS, error.filename, f"a file that can be read ({error.strerror})")
-    if servers.startswith("tls://") and not env.get(CERT) and ("lost" in low or "closed" in low or "reset" in low):
-        # The alert that says so can come too late to be read.
+    if servers.startswith("tls://") and not env.get(CERT) and any(word in low for word in _CUT_OFF):
+        # The alert that says so can come too late to be read, and which side notices the end first is chance.
         text += f"; if it asks for a client certificate: {CERT} and {KEY} are not set"
     return StackError(f"no NATS at {where}: {text}")
 
