@@ -7,6 +7,7 @@ that tenant only. Progress events are not their business: the predictor puts the
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -112,7 +113,7 @@ class PaperEstimator:
         return self._default_s, "default"
 
 
-_Levels = list[tuple[Window, float, float]]
+_Levels = list[tuple[list[float], float, float]]
 
 
 class ConditionalEstimator:
@@ -195,7 +196,7 @@ class ConditionalEstimator:
         """What is known of a call.
 
         Returns:
-            The windows from general to special, each with its weight m and the seconds to take off x before looking;
+            From general to special the durations, shortest first, with m and the seconds to take off x before looking;
             the most special source that the call has not outlived; the longest duration known of its own kind.
         """
         weights = self._weights
@@ -205,7 +206,7 @@ class ConditionalEstimator:
         longest_s = -1.0
         window = self._all.get(every)
         if window is not None:
-            levels.append((window, weights[0], 0.0))
+            levels.append((window.ordered, weights[0], 0.0))
             if window.ordered[-1] > elapsed_s:
                 source = "global"
         for window, weight in (
@@ -214,7 +215,7 @@ class ConditionalEstimator:
             (self._sessions.get(session), weights[3]),
         ):
             if window is not None:
-                levels.append((window, weight, 0.0))
+                levels.append((window.ordered, weight, 0.0))
                 longest_s = max(longest_s, window.ordered[-1])
         if longest_s > elapsed_s:
             source = "history"
@@ -222,19 +223,20 @@ class ConditionalEstimator:
         if claim_s is not None:
             window = self._claims.get(_claim_name(call)) or self._unknown_claims
             only_upper = call.declared_s is None and call.sleep is not None and call.sleep.upper
-            levels.append((window, weights[4] * (_UPPER_FACTOR if only_upper else 1.0), claim_s))
+            levels.append((window.ordered, weights[4] * (_UPPER_FACTOR if only_upper else 1.0), claim_s))
             last_s = claim_s + window.ordered[-1]
             longest_s = max(longest_s, last_s)
             if last_s > elapsed_s:
                 source = "sleep" if call.declared_s is None else "declared"
         if longest_s < 0.0:
-            longest_s = levels[0][0].ordered[-1] if levels else self._default_s
+            longest_s = levels[0][0][-1] if levels else self._default_s
         return levels, source, longest_s
 
     def _survival(self, levels: _Levels, x: float) -> float:
         s = self._default_s / (self._default_s + x)
-        for window, weight, shift in levels:
-            s = (window.longer_than(x - shift) + weight * s) / (len(window) + weight)
+        for ordered, weight, shift in levels:
+            known = len(ordered)
+            s = (known - bisect_right(ordered, x - shift) + weight * s) / (known + weight)
         return s
 
 
