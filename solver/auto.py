@@ -10,7 +10,8 @@ from solver import dp_cpu, dp_gpu, exact
 from solver.clock import now
 from solver.dp_layer import DenseInstance, dense_instance
 from solver.planning import make_plan
-from solver.rounding import Rounded, round_problem, value_of
+from solver.quick import review_quick, round_quick
+from solver.rounding import Rounded, value_of
 from tao_dynamo.errors import BudgetExceededError, DeviceError
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ EXACT_SHARE = 0.5
 def solve(problem: Problem, budget_ms: float) -> Plan:
     """The best plan of either method; errors as in :func:`solver.exact.solve`."""
     began = now()
-    rounded = round_problem(problem)
+    rounded = round_quick(problem)
     dense = _affordable(rounded, budget_ms / 1e3 * (1 - EXACT_SHARE))
     share = EXACT_SHARE if dense is not None else 1.0
     assignment, bound = exact.assign(rounded, began, budget_ms / 1e3 * share)
-    plan = make_plan(rounded, assignment, bound=bound, method="exact", seconds=now() - began)
+    plan = make_plan(rounded, assignment, bound=bound, method="exact", seconds=now() - began, review=review_quick)
     if plan.optimal or dense is None:
         return plan
     note, method = "", "dp-cpu"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tao_dynamo.errors import ProblemError
@@ -44,21 +45,19 @@ def validate(problem: Problem) -> None:
 def _sound(candidates: Sequence[Candidate], nodes: dict[str, int]) -> bool:
     """Whether nothing is wrong with any candidate, by columns, which is several times faster than one by one."""
     names = [candidate.id for candidate in candidates]
+    unique = set(names)
+    homes = [candidate.credit for candidate in candidates if candidate.credit]
     tokens = [candidate.cost for candidate in candidates]
     tokens += [candidate.footprint for candidate in candidates]
-    homes: set[str] = set()
-    for candidate in candidates:
-        if candidate.credit:
-            homes.update(candidate.credit)
-            tokens += candidate.credit.values()
+    tokens += chain.from_iterable([credit.values() for credit in homes])
     return (
         set(map(type, names)) <= {str}
         and set(map(type, tokens)) <= {int}
-        and {type(candidate.ready) for candidate in candidates} <= {bool}
-        and {type(candidate.tier) for candidate in candidates} <= {int}
-        and homes <= nodes.keys()
-        and len(set(names)) == len(names)
-        and "" not in names
+        and set(map(type, [candidate.ready for candidate in candidates])) <= {bool}
+        and set(map(type, [candidate.tier for candidate in candidates])) <= {int}
+        and set().union(*homes) <= nodes.keys()
+        and len(unique) == len(names)
+        and "" not in unique
         and min(tokens, default=0) >= 0
         and max(tokens, default=0) <= MAX_TOKENS
     )

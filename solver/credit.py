@@ -161,7 +161,8 @@ class Descent(NamedTuple):
     """Where a subgradient descent stands, so that it can stop and go on.
 
     ``exact``, ``slope`` and ``trial`` per candidate, ``trial_best`` and ``stale`` (to be solved anew) per
-    node, ``trial_chosen`` per pair; ``pace`` is (step length, rounds since the bound improved, rounds in all).
+    node, ``trial_chosen`` per pair; ``pace`` is (step length, rounds since the bound improved, rounds in all,
+    whether the best relaxation has not been repaired yet).
     """
 
     exact: Floats
@@ -174,8 +175,8 @@ class Descent(NamedTuple):
 
 
 @compiled
-def begin(pairs: Pairs, price: Ints) -> Descent:
-    """A descent that starts at ``price``."""
+def begin(pairs: Pairs, price: Ints, length: float) -> Descent:
+    """A descent that starts at ``price`` with steps of this length (1: as if the credit known were the optimum)."""
     return Descent(
         price.astype(np.float64),
         np.zeros(len(price), np.float64),
@@ -183,7 +184,7 @@ def begin(pairs: Pairs, price: Ints) -> Descent:
         np.zeros(len(pairs.capacity), np.int64),
         np.ones(len(pairs.capacity), np.uint8),
         np.zeros(len(pairs.node), np.uint8),
-        np.array([1.0, 0.0, 0.0]),
+        np.array([length, 0.0, 0.0, 0.0]),
     )
 
 
@@ -203,7 +204,7 @@ def begin_from(pairs: Pairs, price: Ints, best: Ints, chosen: Flags, banned: Fla
         best.copy(),
         stale,
         chosen.copy(),
-        np.array([1.0, 0.0, 0.0]),
+        np.array([1.0, 0.0, 0.0, 0.0]),
     )
 
 
@@ -276,26 +277,22 @@ def descend(
     """
     pace = descent.pace
     over = False
-    fresh = False
-    for turn in range(rounds):
+    for _ in range(rounds):
         now = _relax(pairs, descent, banned, work)
         if now < bound:
             bound = now
             price[:], best[:], chosen[:] = descent.trial, descent.trial_best, descent.trial_chosen
             pace[1] = 0.0
-            fresh = True
+            pace[3] = 1.0
         else:
             pace[1] += 1.0
             if pace[1] >= PATIENCE:
                 pace[0] *= 0.6
                 pace[1] = 0.0
                 descent.exact[:] = price
-        if fresh and (pace[2] % REPAIR_EVERY == 0 or turn == rounds - 1):
-            fresh = False
-            total, repaired = repair(pairs, chosen, work)
-            if total > credit:
-                credit = total
-                held[:] = repaired
+        if pace[3] and pace[2] % REPAIR_EVERY == 0:
+            credit = _repaired(pairs, chosen, held, credit, work)
+            pace[3] = 0.0
         pace[2] += 1.0
         if credit_of(pairs, bound) <= credit:
             over = True
@@ -305,12 +302,20 @@ def descend(
             over = True
             break
         _step(pairs, descent, pace[0] * max(now - credit * pairs.scale, 1) / norm)
-    if over and credit_of(pairs, bound) > credit:
-        total, repaired = repair(pairs, chosen, work)
-        if total > credit:
-            credit = total
-            held[:] = repaired
+    if over and pace[3] and credit_of(pairs, bound) > credit:
+        credit = _repaired(pairs, chosen, held, credit, work)
+        pace[3] = 0.0
     return bound, credit, over
+
+
+@compiled
+def _repaired(pairs: Pairs, chosen: Flags, held: Flags, credit: int, work: Work) -> int:
+    """Repair ``chosen``; where that is better than ``credit``, ``held`` becomes it. Returns the better credit."""
+    total, repaired = repair(pairs, chosen, work)
+    if total > credit:
+        held[:] = repaired
+        return total
+    return credit
 
 
 @compiled

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from solver.clock import now
-from solver.credit import WORST, begin_from, credit_of, descend, work_for
-from solver.credit_common import DEAD, FIXED, OPEN, common_pairs
-from solver.credit_search import BRANCH_ROUNDS, bound_of, fault_of, first_row, split_row
+from solver.credit import WORST, begin, begin_from, credit_of, descend, work_for
+from solver.credit_common import DEAD, FIXED, OPEN, common_pairs, reduced
+from solver.credit_search import BRANCH_ROUNDS, CreditResult, bound_of, fault_of, first_row, split_row
 from solver.jit import compiled
 
 if TYPE_CHECKING:
-    from solver.credit import Flags, Pairs, Work
-    from solver.credit_search import CreditResult
+    from solver.credit import Pairs
+    from solver.knapsack import Flags, Work
 
 
 @compiled
@@ -25,12 +25,23 @@ def agreed_pairs(pairs: Pairs, found: CreditResult, deadline: float) -> Flags:
     Where the root's bound is above the credit, its prices leave most pairs open; then all branches that
     reach the credit are gone through. What is still open is probed pair by pair. Both as time allows.
     """
-    nothing = np.zeros(len(pairs.node), np.uint8)
-    status = common_pairs(pairs, found.credit, nothing, found.price, found.best)
     work = work_for(pairs)
-    if credit_of(pairs, found.best.sum() + found.price.sum()) > found.credit and (status == OPEN).any():
-        _sweep(pairs, found, work, status, deadline)
-    _probe(pairs, found, work, status, deadline)
+    status = common_pairs(pairs, found.credit, np.zeros(len(pairs.node), np.uint8), found.price, found.best, work)
+    if not (status == OPEN).any():
+        return status
+    small = reduced(pairs, status, found.price)
+    target = found.credit - small.credit
+    count = len(small.origin)
+    nothing, chosen, spare = np.zeros(count, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+    price, best = small.price, np.zeros(len(pairs.capacity), np.int64)
+    descent = begin(small.pairs, price, 1.0)
+    descend(small.pairs, descent, nothing, price, best, chosen, spare, WORST, target - 1, BRANCH_ROUNDS, work)
+    root = CreditResult(found.held[small.origin], target, target, price, best, chosen)
+    inner = common_pairs(small.pairs, target, nothing, price, best, work)
+    if credit_of(pairs, best.sum() + price.sum()) > target and (inner == OPEN).any():
+        _sweep(small.pairs, root, work, inner, deadline)
+    _probe(small.pairs, root, work, inner, deadline)
+    status[small.origin] = inner
     return status
 
 
@@ -58,7 +69,7 @@ def _sweep(pairs: Pairs, found: CreditResult, work: Work, status: Flags, deadlin
             split_row(pairs, work, item, rows, top, spare, found.credit - 1)
             height = top + 2
             continue
-        leaf = common_pairs(pairs, found.credit, rows.banned[top], rows.price[top], rows.best[top])
+        leaf = common_pairs(pairs, found.credit, rows.banned[top], rows.price[top], rows.best[top], work)
         for k in range(len(status)):
             if leaves == 0:
                 swept[k] = leaf[k]

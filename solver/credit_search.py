@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.clock import now
-from solver.credit import WORST, Flags, Pairs, Work, begin, begin_from, credit_of, descend, repair, work_for
-from solver.credit_common import DEAD, common_pairs
+from solver.credit import WORST, Pairs, begin, begin_from, credit_of, descend, repair, work_for
+from solver.credit_common import FIXED, common_pairs, reduced
+from solver.credit_start import start_prices
 from solver.jit import compiled
+from solver.knapsack import Flags, Work
 
 if TYPE_CHECKING:
     from solver.rounding import Ints
@@ -22,6 +24,8 @@ ROOT_ROUNDS = 160
 ROOT_CHUNK = 4
 BRANCH_ROUNDS = 30
 """Rounds of descent at the root, between two looks at the clock, and from there in every branch."""
+ROOT_STEP = 0.5
+"""Length of the root's first step, since :mod:`solver.credit_start` is near."""
 
 
 class CreditResult(NamedTuple):
@@ -86,7 +90,7 @@ def first_row(pairs: Pairs, banned: Flags, price: Ints, held: Flags, credit: int
         rows.price[0, i] = price[i] if alive > 1 else 0
     _, credit, _ = descend(
         pairs,
-        begin(pairs, rows.price[0]),
+        begin(pairs, rows.price[0], 1.0),
         rows.banned[0],
         rows.price[0],
         rows.best[0],
@@ -182,8 +186,8 @@ def solve_credit(pairs: Pairs, known: Flags, deadline: float) -> CreditResult:
     work = work_for(pairs)
     count = len(pairs.node)
     nothing, chosen, held = np.zeros(count, np.uint8), np.zeros(count, np.uint8), known.copy()
-    price, best = np.zeros(len(pairs.cost), np.int64), np.zeros(len(pairs.capacity), np.int64)
-    descent = begin(pairs, price)
+    price, best = start_prices(pairs, work), np.zeros(len(pairs.capacity), np.int64)
+    descent = begin(pairs, price, ROOT_STEP)
     worth, credit, over, left = WORST, 0, False, ROOT_ROUNDS
     for k in range(count):
         credit += pairs.credit[k] * held[k]
@@ -194,8 +198,14 @@ def solve_credit(pairs: Pairs, known: Flags, deadline: float) -> CreditResult:
         left -= ROOT_CHUNK
     bound = credit_of(pairs, worth)
     if bound > credit and now() < deadline:
-        status = common_pairs(pairs, credit + 1, nothing, price, best)
-        rows, credit = first_row(pairs, (status == DEAD).astype(np.uint8), price, held, credit, work)
-        credit, open_bound = _branch(pairs, work, rows, held, credit, deadline)
-        bound = min(bound, open_bound)
+        status = common_pairs(pairs, credit + 1, nothing, price, best, work)
+        small = reduced(pairs, status, price)
+        spare, barred = np.zeros(len(small.origin), np.uint8), np.zeros(len(small.origin), np.uint8)
+        rows, more = first_row(small.pairs, barred, small.price, spare, credit - small.credit, work)
+        more, open_bound = _branch(small.pairs, work, rows, spare, more, deadline)
+        bound = min(bound, open_bound + small.credit)
+        if more + small.credit > credit:
+            credit = more + small.credit
+            held = (status == FIXED).astype(np.uint8)
+            held[small.origin] = spare
     return CreditResult(held, credit, max(credit, bound), price, best, chosen)

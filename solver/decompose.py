@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from solver.clock import now
-from solver.credit import Flags, Pairs, make_pairs
+from solver.credit import Pairs, make_pairs
 from solver.credit_agree import agreed_pairs
 from solver.credit_common import DEAD, FIXED, OPEN
 from solver.credit_search import CreditResult, solve_credit
 from solver.jit import compiled
+from solver.knapsack import Flags
 from solver.leftover import fill
 from solver.settle import greedy, rooms_left, settle_ties, value
 

@@ -18,8 +18,9 @@ from solver.leftover import fill
 from solver.packing import Packing
 from solver.planning import make_plan, triplet
 from solver.problem import Plan, Problem, Value
+from solver.quick import review_quick, round_quick
 from solver.residue import Residue, heaviest, make_residue, solve_ready, solve_residue
-from solver.rounding import Ints, Rounded, round_problem, value_of
+from solver.rounding import Ints, Rounded, value_of
 from solver.settle import rooms_left, settle_ties
 from solver.tree_search import TreeSearch
 
@@ -39,9 +40,9 @@ def solve(problem: Problem, budget_ms: float = 50.0) -> Plan:
         BudgetExceededError: values too large for any packing.
     """
     began = now()
-    rounded = round_problem(problem)
+    rounded = round_quick(problem)
     assignment, bound = assign(rounded, began, budget_ms / 1e3)
-    return make_plan(rounded, assignment, bound=bound, method="exact", seconds=now() - began)
+    return make_plan(rounded, assignment, bound=bound, method="exact", seconds=now() - began, review=review_quick)
 
 
 def assign(rounded: Rounded, began: float, budget: float) -> tuple[Ints, Value]:

@@ -119,8 +119,8 @@ def rounding_note(problem: Problem, plan: Plan) -> str:
     quantum = plan.quantum
     room = sum(node.capacity for node in problem.nodes)
     lost = sum(node.capacity % quantum for node in problem.nodes)
-    costs = {candidate.id: -candidate.cost % quantum for candidate in problem.candidates}
-    lost += sum([costs[placement.candidate] for placement in plan.placements])
+    placed = {placement.candidate for placement in plan.placements}
+    lost += sum([-candidate.cost % quantum for candidate in problem.candidates if candidate.id in placed])
     if not lost:
         return ""
     return f"rounding to {quantum} tokens takes {lost} of {room} tokens of room"

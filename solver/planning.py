@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
 from solver.problem import Placement, Plan, Value
 from solver.rounding import Ints, Rounded, credits_of
 from tao_dynamo.errors import SolverError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def triplet(value: Value) -> tuple[int, int, int]:
@@ -15,29 +20,55 @@ def triplet(value: Value) -> tuple[int, int, int]:
     return value.credit, value.ready, value.footprint
 
 
-def make_plan(rounded: Rounded, assignment: Ints, *, bound: Value, method: str, seconds: float, note: str = "") -> Plan:
+class Review(NamedTuple):
+    """What an assignment comes to: who is placed, most valuable first, the quanta used per node, the value."""
+
+    order: Ints
+    used: Ints
+    credit: int
+    ready: int
+    footprint: int
+
+
+def review(rounded: Rounded, assignment: Ints) -> Review:
+    """Add an assignment up; of equal value the lowest index comes first."""
+    placed = (assignment >= 0).nonzero()[0]
+    used = np.bincount(assignment[placed], rounded.cost[placed], len(rounded.capacity)).astype(np.int64)
+    credit = credits_of(rounded, assignment)
+    ready, footprint = rounded.ready[placed], rounded.footprint[placed]
+    order = placed[np.lexsort((placed, -footprint, -ready, -credit[placed]))]
+    return Review(order, used, int(credit.sum()), int(ready.sum()), int(footprint.sum()))
+
+
+def make_plan(
+    rounded: Rounded,
+    assignment: Ints,
+    *,
+    bound: Value,
+    method: str,
+    seconds: float,
+    note: str = "",
+    review: Callable[[Rounded, Ints], Review] = review,
+) -> Plan:
     """The plan of an assignment (``assignment[i]``: node of candidate ``i``, -1 for none).
 
     The most valuable placements come first, since only a prefix may be applied. ``optimal`` is set where the
-    value meets ``bound``.
+    value meets ``bound``. ``review`` may be a quicker one with the same results.
 
     Raises:
         SolverError: the assignment overfills a node, or its value is above the bound; both are defects of
             the method that made it, and such a plan must not reach a node.
     """
-    placed = (assignment >= 0).nonzero()[0]
-    used = np.bincount(assignment[placed], rounded.cost[placed], len(rounded.capacity)).astype(np.int64)
-    if (used > rounded.capacity).any():
-        worst = int(np.argmax(used - rounded.capacity))
+    order, used, *sums = review(rounded, assignment)
+    rooms = rounded.capacity - used
+    if len(rooms) and rooms.min() < 0:
+        worst = int(rooms.argmin())
         raise SolverError(
             f"{method}: node {rounded.node_ids[worst]} would hold {used[worst]} quanta of {rounded.capacity[worst]}"
         )
-    credit = credits_of(rounded, assignment)
-    ready, footprint = rounded.ready[placed], rounded.footprint[placed]
-    value = Value(int(credit.sum()), int(ready.sum()), int(footprint.sum()))
+    value = Value(*sums)
     if triplet(value) > triplet(bound):
         raise SolverError(f"{method}: value {triplet(value)} above its bound {triplet(bound)}")
-    order = placed[np.lexsort((placed, -footprint, -ready, -credit[placed]))]
     names, nodes = rounded.candidate_ids, rounded.node_ids
     where = assignment[order].tolist()
     placements = tuple([Placement(names[i], nodes[n]) for i, n in zip(order.tolist(), where, strict=True)])

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.credit import Flags, Pairs, by_node
+from solver.credit import Pairs, by_node
 from solver.credit_common import DEAD, FIXED, OPEN
 from solver.credit_search import solve_credit
 from solver.decompose import fixed_places
 from solver.fill import holdable, surrogate
+from solver.knapsack import Flags
 from solver.leftover import linear_bound
 from solver.packing import Packing
 from solver.problem import Value

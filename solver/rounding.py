@@ -71,13 +71,18 @@ def choose_quantum(largest_capacity: int, quanta: int = AUTO_QUANTA) -> int:
     return 1 << max(0, (largest_capacity // quanta).bit_length() - 1)
 
 
+def hash_offset(seed: int) -> np.uint64:
+    """What a seed adds to every CRC before it is hashed."""
+    return np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+
+
 def seeded_order(ids: Sequence[str], seed: int) -> Ints:
     """Indices of ``ids`` in an order that depends on seed and ids only, not on how they are listed.
 
     The hash is splitmix64's finaliser over the id's CRC-32.
     """
     key = np.array([zlib.crc32(name.encode()) for name in ids], dtype=np.uint64)
-    key += np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+    key += hash_offset(seed)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     key ^= key >> np.uint64(31)

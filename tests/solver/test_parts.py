@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from solver import bfd
-from solver.credit import WORST, Flags, Pairs, begin, credit_of, descend, make_pairs, repair, work_for
+from solver.credit import WORST, Pairs, begin, credit_of, descend, make_pairs, repair, work_for
 from solver.credit_agree import agreed_pairs
 from solver.credit_common import DEAD, FIXED
 from solver.credit_search import solve_credit
 from solver.fill import holdable, split, surrogate, traced
-from solver.knapsack import knapsack, make_work, sort_by_rate
+from solver.knapsack import Flags, knapsack, make_work, sort_by_rate
 from solver.leftover import fill, linear_bound
 from solver.rounding import Rounded, round_problem, value_of
 from solver.settle import even_out, greedy, value
@@ -42,7 +42,16 @@ def test_the_relaxation_bounds_the_credit_at_any_prices(kind: str) -> None:
             state: list[Flags] = [np.zeros(len(pairs.node), dtype=np.uint8) for _ in range(3)]
             optima = np.zeros(len(pairs.capacity), dtype=np.int64)
             bound, credit, _ = descend(
-                pairs, begin(pairs, price), *state[:1], price, optima, *state[1:], WORST, 0, rounds, work_for(pairs)
+                pairs,
+                begin(pairs, price, 1.0),
+                *state[:1],
+                price,
+                optima,
+                *state[1:],
+                WORST,
+                0,
+                rounds,
+                work_for(pairs),
             )
             assert credit * pairs.unit <= best <= credit_of(pairs, bound) * pairs.unit
 
