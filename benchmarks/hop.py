@@ -15,7 +15,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ WAYS: dict[str, tuple[str, dict[str, dict[str, Any]], str | None]] = {
     "ThunderAgent router": ("graphs/thunderagent_agg:Frontend", {}, "thunderagent-router"),
     "TAO": ("graphs/tao_agg:Frontend", {}, "tao-router"),
 }
-BASE = "embedded KV router"
+PARTS = ("client", "frontend", "router", "worker", "other")
+"""Whose CPU is told; ``other`` is the bus."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stack = Stack(graph, workers=args.workers, config={**worker, **config}, directory=HERE)
             print(f"starting {name}", file=sys.stderr)
             stacks.enter_context(stack)
-            pids = stack.pids()
-            named = {"frontend": pids["frontend"]} | ({"router": pids[router]} if router else {})
-            graphs[name] = {"url": stack.url, "model": stack.model_name, "pids": named}
+            graphs[name] = {"url": stack.url, "model": stack.model_name, "pids": _parts(stack.pids(), router)}
         job = {"graphs": graphs, "loads": loads, "repetitions": args.repetitions}
         cells = _measured(job, shlex.split(args.measure_with))
     if args.json is not None:
@@ -78,6 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _parts(pids: Mapping[str, int], router: str | None) -> dict[str, list[int]]:
+    """The pids of a graph's processes by the part they play: ``frontend``, ``router``, ``worker``, ``other``."""
+    parts: dict[str, list[int]] = {}
+    for name, pid in pids.items():
+        part = "router" if name == router else name.rpartition("-")[0] or name
+        parts.setdefault(part if part in PARTS else "other", []).append(pid)
+    return parts
+
+
 def _measured(job: dict[str, Any], prefix: list[str]) -> list[dict[str, Any]]:
     command = [*prefix, sys.executable, "-m", "benchmarks.hop_load"]
     done = subprocess.run(command, input=json.dumps(job), stdout=subprocess.PIPE, text=True, check=False)
@@ -95,7 +103,7 @@ def _table(load: tuple[int, int, int], cells: Sequence[dict[str, Any]], ways: Se
     print(f"\n{tokens} token{'s' * (tokens > 1)} a turn, {concurrency} in flight, {turns} turns, medians:")
     print(
         f"  {'':24}{'turn ms':>9}{'first ms':>9}{'p95 ms':>9}{'turns/s':>9}{'tokens/s':>10}{'of base':>9}"
-        f"{'events/turn':>12}{'router us/token':>16}"
+        f"{'events/turn':>12}  us of CPU a token: {' '.join(f'{part:>8}' for part in PARTS)}"
     )
     base: float | None = None
     for name in ways:
@@ -110,8 +118,12 @@ def _table(load: tuple[int, int, int], cells: Sequence[dict[str, Any]], ways: Se
             f"{1e3 * _median(mine, lambda c: sorted(c['total_s'])[int(len(c['total_s']) * 0.95)]):>9.2f}"
             f"{_median(mine, lambda c: c['turns'] / c['wall_s']):>9,.0f}{rate:>10,.0f}{rate / base:>9.2f}"
             f"{_median(mine, lambda c: c['events'] / c['turns']):>12.1f}"
-            f"{1e6 * _median(mine, lambda c: c['cpu_s'].get('router', 0.0) / c['output_tokens']):>16.1f}"
+            f"{'':21}{' '.join(f'{_cpu(mine, part):>8.1f}' for part in PARTS)}"
         )
+
+
+def _cpu(cells: Sequence[dict[str, Any]], part: str) -> float:
+    return 1e6 * _median(cells, lambda c: c["cpu_s"].get(part, 0.0) / c["output_tokens"])
 
 
 def _median(cells: Sequence[dict[str, Any]], figure: Any) -> float:

@@ -17,7 +17,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -33,7 +33,7 @@ _TURN_TIMEOUT_S = 60.0
 
 @dataclass
 class Cell:
-    """One graph under one load. Times in seconds; ``cpu_s`` is that of the processes named in the job, by name."""
+    """One graph under one load. Times in seconds; ``cpu_s`` is that of the processes in the job, by part."""
 
     graph: str
     tokens: int
@@ -146,18 +146,22 @@ async def measure(graph: str, about: Mapping[str, Any], tokens: int, concurrency
         finally:
             connection.close()
 
-    before = {name: _cpu(pid) for name, pid in about["pids"].items()}
+    pids = about["pids"] | {"client": [os.getpid()]}
+    before = {part: _cpu(named) for part, named in pids.items()}
     began = time.perf_counter()
     await asyncio.gather(*(agent(number) for number in range(concurrency)))
     cell.wall_s = time.perf_counter() - began
-    cell.cpu_s = {name: _cpu(pid) - before[name] for name, pid in about["pids"].items()}
+    cell.cpu_s = {part: _cpu(named) - before[part] for part, named in pids.items()}
     return cell
 
 
-def _cpu(pid: int) -> float:
-    """CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _cpu(pids: Sequence[int]) -> float:
+    """CPU seconds of these processes so far."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def run(job: Mapping[str, Any], cells: list[Cell]) -> None:

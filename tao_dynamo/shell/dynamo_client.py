@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
 
 from kv_events.types import NodeId
 from tao_dynamo.errors import WireError
@@ -17,17 +17,34 @@ from tao_dynamo.shell.relay import Chunk
 log = Events("tao.client")
 
 
+class CardWatch(Protocol):
+    """Dynamo's watch of model cards, which comes with a subscription to every forward pass of every worker."""
+
+    def get_model_cards(self) -> Mapping[str, str]:
+        """JSON of the cards seen, by worker."""
+
+    def shutdown(self) -> None:
+        """Stop."""
+
+
 class DynamoDiscovery:
     """The live set from a client's watch, the cards from Dynamo's model-card watch.
 
-    ``addresses`` has what is known of where workers take requests; ``plane``, if there is one, is told of it.
+    ``addresses`` has what is known of where workers take requests; ``plane``, if there is one, is told of it. Cards are
+    watched only while that of a live worker is missing: a forward pass is a message, thousands a second.
+
+    Args:
+        client: Dynamo's, of the workers' endpoint.
+        watch: starts a watch of the model cards.
     """
 
-    def __init__(self, client: Any, subscriber: Any) -> None:
+    def __init__(self, client: Any, watch: Callable[[], CardWatch]) -> None:
         self.addresses: dict[int, str] = {}
         self.plane: Plane | None = None
         self._client = client
-        self._subscriber = subscriber
+        self._watch = watch
+        self._watching: CardWatch | None = None
+        self._cards: dict[int, str] = {}
 
     def instance_ids(self) -> list[int]:
         """Ids of the live workers."""
@@ -40,8 +57,18 @@ class DynamoDiscovery:
         return live
 
     def cards(self) -> Mapping[int, str]:
-        """JSON of each worker's card."""
-        return {int(worker): card for worker, card in self._subscriber.get_model_cards().items()}
+        """JSON of each live worker's card, as far as it is known."""
+        live = set(self._client.instance_ids())
+        self._cards = {worker: card for worker, card in self._cards.items() if worker in live}
+        if live - self._cards.keys():
+            if self._watching is None:
+                self._watching = self._watch()
+            seen = {int(worker): card for worker, card in self._watching.get_model_cards().items()}
+            self._cards |= {worker: card for worker, card in seen.items() if worker in live}
+        elif self._watching is not None:
+            self._watching.shutdown()
+            self._watching = None
+        return self._cards
 
 
 class OneByOne:
@@ -50,9 +77,10 @@ class OneByOne:
     def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
         self._chunks = chunks
 
-    async def __aiter__(self) -> AsyncIterator[list[Chunk]]:
+    async def pour(self, into: Callable[[list[Chunk]], None]) -> None:
+        """Hand over each batch as it comes; returns at the end."""
         async for chunk in self._chunks:
-            yield [chunk]
+            into([chunk])
 
     def close(self) -> None:
         """Nobody reads on."""

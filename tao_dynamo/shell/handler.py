@@ -50,8 +50,8 @@ class Context(Protocol):
 class Chunks(Protocol):
     """A worker's answer, in batches of what was there at one time."""
 
-    def __aiter__(self) -> AsyncIterator[list[Chunk]]:
-        """Iterate over the batches."""
+    async def pour(self, into: Callable[[list[Chunk]], None]) -> None:
+        """Hand over each batch as it comes; returns at the end, or raises what ended it."""
 
     def close(self) -> None:
         """Nobody reads on; the worker is told so if it has not ended."""
@@ -283,22 +283,25 @@ class Handler:
         feed, grown = self._driver.feed, self._driver.scheduler.tokens
         answer = await self._forward(work.request, admit.node, work.context)
         relay = Relay(work.outlet.put, self.pace)
+
+        def take(batch: list[Chunk]) -> None:
+            for chunk in batch:
+                work.produced += len(chunk.get("token_ids") or ())
+                usage = chunk.get("completion_usage")
+                if usage:
+                    self._note_usage(usage, work)
+                if chunk.get("finish_reason") is not None:
+                    work.finished = True
+            relay.add(batch)
+            if work.produced - work.reported >= REPORT_EVERY:
+                feed(grown, admit.request_id, work.produced - work.reported)
+                work.reported = work.produced
+            if not work.started and work.produced:
+                work.started = True
+                self._first_token(admit, work)
+
         try:
-            async for batch in answer:
-                for chunk in batch:
-                    work.produced += len(chunk.get("token_ids") or ())
-                    usage = chunk.get("completion_usage")
-                    if usage:
-                        self._note_usage(usage, work)
-                    if chunk.get("finish_reason") is not None:
-                        work.finished = True
-                relay.add(batch)
-                if work.produced - work.reported >= REPORT_EVERY:
-                    feed(grown, admit.request_id, work.produced - work.reported)
-                    work.reported = work.produced
-                if not work.started and work.produced:
-                    work.started = True
-                    self._first_token(admit, work)
+            await answer.pour(take)
         finally:
             answer.close()
             relay.close()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -80,6 +81,7 @@ class Driver:
         self._fallback = fallback
         self._tickets: dict[str, Ticket] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -160,11 +162,17 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - self.clock()), self._woken)
+            self._due = at
+            # uvloop rounds to whole milliseconds: what is due in 0.4 ms would be called at once, again and again.
+            delay_s = math.ceil(1e3 * max(0.0, at - self.clock())) / 1e3
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._woken)
 
     def _woken(self) -> None:
         self._timer = None
-        self.feed(self.scheduler.time_passes)
+        if self.clock() < self._due:
+            self._wake_at(self._due)
+        else:
+            self.feed(self.scheduler.time_passes)
 
     def _spawn(self, work: Any) -> None:
         if self._closed:

@@ -110,9 +110,13 @@ class Service:
         config = self._config
         endpoint = self._runtime.endpoint(config.endpoint)
         self._client = await endpoint.client()
-        subscriber = FpmEventSubscriber(endpoint)
-        subscriber.start_tracking()
-        discovery = DynamoDiscovery(self._client, subscriber)
+
+        def watch_cards() -> FpmEventSubscriber:
+            subscriber = FpmEventSubscriber(endpoint)
+            subscriber.start_tracking()
+            return subscriber
+
+        discovery = DynamoDiscovery(self._client, watch_cards)
         self._forward = Forwarder(self._client, discovery)
         self.workers = Workers(
             discovery,

@@ -16,10 +16,13 @@ from typing import Any
 import msgspec
 
 from tao_dynamo.errors import WireError
+from tao_dynamo.shell.relay import Chunk, plain
 
 _HEAD = struct.Struct(">QQQ")
 _SENTINEL = b'"sentinel"'
 _LARGEST = 1 << 30
+_ONE_TOKEN = b"\xa9token_ids\x91"
+"""How a list of one token begins."""
 
 _json = msgspec.json.decode
 _msgpack = msgspec.msgpack.decode
@@ -144,24 +147,38 @@ class Fault:
 class Answer:
     """Reads the messages of one answer, after its handshake.
 
-    ``complete``: the last chunk has come; ``over``: the worker will send nothing more.
+    ``complete``: the last chunk has come; ``over``: the worker will send nothing more. A stream's plain chunks differ
+    in the bytes of their token alone: after the first of them, the others are joined without being decoded.
     """
 
     def __init__(self) -> None:
         self._prologue = False
+        self._before = b""
+        self._after = b""
+        self._like: Chunk | None = None
+        self._run: Chunk | None = None
         self.complete = False
         self.over = False
         self.fault: Fault | None = None
 
-    def read(self, header: bytes, body: bytes, into: list[dict[str, Any]]) -> None:
-        """Take one message; its chunk, if it has one, is added to ``into``.
+    def read(self, header: bytes, body: bytes, into: list[Chunk]) -> None:
+        """Take one message; its chunk, if it has one, is added to ``into``, or its token to the last one there.
 
         Raises:
             WireError: the message is none of this protocol.
         """
+        if self._like is not None and body.startswith(self._before) and body.endswith(self._after):
+            token = _token(body[len(self._before) : len(body) - len(self._after)])
+            if token is not None:
+                if into and into[-1] is self._run:
+                    self._run["token_ids"].append(token)
+                else:
+                    self._run = {**self._like, "token_ids": [token]}
+                    into.append(self._run)
+                return
         try:
             if body:
-                self._chunk(_msgpack(body), into)
+                self._chunk(body, into)
             elif not self._prologue:
                 self._prologue = True
                 error = _json(header).get("error")
@@ -174,7 +191,8 @@ class Answer:
         except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
             raise WireError(f"an unreadable message on the response plane: {error}") from error
 
-    def _chunk(self, message: dict[str, Any], into: list[dict[str, Any]]) -> None:
+    def _chunk(self, body: bytes, into: list[Chunk]) -> None:
+        message = _msgpack(body)
         if message["complete_final"]:
             self.complete = True
         annotated = message.get("data")
@@ -183,9 +201,30 @@ class Answer:
         chunk = annotated.get("data")
         if chunk is not None:
             into.append(chunk)
+            if plain(chunk) and len(chunk["token_ids"]) == 1:
+                self._learn(body, chunk)
         error = annotated.get("error")
         if error is not None or annotated.get("event") == "error":
             self.fault = _fault(error, annotated.get("comment"))
+
+    def _learn(self, body: bytes, chunk: Chunk) -> None:
+        before, found, after = body.partition(_ONE_TOKEN + msgspec.msgpack.encode(chunk["token_ids"][0]))
+        if found:
+            self._before, self._after, self._like = before + _ONE_TOKEN, after, dict(chunk)
+
+
+def _token(raw: bytes) -> int | None:
+    """Read an unsigned integer of msgpack; None if it is anything else."""
+    size = len(raw)
+    if size == 3 and raw[0] == 0xCD:
+        return raw[1] << 8 | raw[2]
+    if size == 5 and raw[0] == 0xCE:
+        return int.from_bytes(raw[1:], "big")
+    if size == 1 and raw[0] < 0x80:
+        return raw[0]
+    if size == 2 and raw[0] == 0xCC:
+        return raw[1]
+    return None
 
 
 def handshake(header: bytes) -> str:

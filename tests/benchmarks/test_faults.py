@@ -137,6 +137,11 @@ def test_what_is_left_over_is_named() -> None:
     assert faults.at_rest(page | {"sessions": {"running": 0, "waiting": 0}})
 
 
+def test_each_process_of_a_hop_is_counted_by_its_part() -> None:
+    pids = {"nats": 1, "worker-0": 2, "worker-1": 3, "tao-router": 4, "frontend": 5}
+    assert hop._parts(pids, "tao-router") == {"other": [1], "worker": [2, 3], "router": [4], "frontend": [5]}
+
+
 def test_the_table_of_hops_shows_each_way_beside_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     def cell(graph: str, wall_s: float) -> dict[str, object]:
         return {
@@ -155,5 +160,6 @@ def test_the_table_of_hops_shows_each_way_beside_the_first(capsys: pytest.Captur
     cells = [cell("embedded KV router", 1.0), cell("TAO", 2.0), cell("TAO", 1.25), cell("TAO", 1.0)]
     hop._table((64, 32, 10), cells, ["embedded KV router", "bare hop", "TAO"])
     lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[-5:] == ["client", "frontend", "router", "worker", "other"]
     assert [line.split()[0] for line in lines[3:]] == ["embedded", "TAO"]
-    assert lines[-1].split()[5:] == ["512", "0.80", "10.0", "10.0"]
+    assert lines[-1].split()[5:] == ["512", "0.80", "10.0", "0.0", "0.0", "10.0", "0.0", "0.0"]

@@ -13,6 +13,7 @@ from typing import Any
 from dynamo.llm import exceptions as errors
 from dynamo.runtime import Context, DistributedRuntime
 
+from tao_dynamo.shell.answers import Answer
 from tao_dynamo.shell.direct import Plane
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.relay import Pace
@@ -64,11 +65,15 @@ async def take(worker: Worker, what: str, context: Any, chunks: Any) -> list[Any
     return [got, error, stopped.is_set()]
 
 
-async def one_by_one(answer: AsyncIterator[list[Any]]) -> AsyncIterator[Any]:
+async def one_by_one(answer: Answer) -> AsyncIterator[Any]:
     """Chunks out of batches."""
-    async for batch in answer:
+    batches: asyncio.Queue[list[Any]] = asyncio.Queue()
+    end = asyncio.ensure_future(answer.pour(batches.put_nowait))
+    end.add_done_callback(lambda _: batches.put_nowait([]))
+    while batch := await batches.get():
         for chunk in batch:
             yield chunk
+    await end
 
 
 async def main() -> None:

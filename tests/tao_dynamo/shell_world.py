@@ -90,9 +90,9 @@ class FakeAnswer:
     def __init__(self, chunks: AsyncIterator[dict[str, Any]]) -> None:
         self._chunks = chunks
 
-    async def __aiter__(self) -> AsyncIterator[list[dict[str, Any]]]:
+    async def pour(self, into: Callable[[list[dict[str, Any]]], None]) -> None:
         async for chunk in self._chunks:
-            yield [chunk]
+            into([chunk])
 
     def close(self) -> None:
         """Nobody reads on."""

@@ -16,7 +16,8 @@ import pytest
 
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell import wire
-from tao_dynamo.shell.direct import Answer, GoneError, Plane, can_go_direct
+from tao_dynamo.shell.answers import Answer, GoneError
+from tao_dynamo.shell.direct import Plane, can_go_direct
 from tao_dynamo.shell.relay import Pace
 from tests.tao_dynamo.shell_world import FakeContext
 from tests.tao_dynamo.test_shell_wire import LAST, PROLOGUE, part
@@ -128,7 +129,20 @@ async def plane() -> AsyncIterator[Plane]:
 
 
 async def tokens(answer: Answer) -> list[int]:
-    return [token async for batch in answer for chunk in batch for token in chunk["token_ids"]]
+    got: list[int] = []
+    await answer.pour(lambda batch: got.extend(token for chunk in batch for token in chunk["token_ids"]))
+    return got
+
+
+class Batches:
+    """What an answer gives, batch by batch."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._got: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
+        self.end = asyncio.ensure_future(answer.pour(self._got.put_nowait))
+
+    async def next(self) -> list[dict[str, Any]]:
+        return await self._got.get()
 
 
 async def count_to(talk: Talk) -> None:
@@ -169,9 +183,10 @@ async def test_a_worker_that_breaks_off_ends_the_answer_after_what_it_sent(plane
 
     async with running(Worker(die)) as worker:
         answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
-        assert [chunk["token_ids"] for chunk in await anext(answer)] == [[1, 2]]
+        batches = Batches(answer)
+        assert [chunk["token_ids"] for chunk in await batches.next()] == [[1, 2]]
         with pytest.raises(GoneError, match="Stream ended before generation completed"):
-            await anext(answer)
+            await batches.end
 
 
 async def test_an_overloaded_worker_is_as_good_as_gone(plane: Plane) -> None:
@@ -215,10 +230,10 @@ async def test_a_client_that_leaves_is_told_to_the_worker(plane: Plane, killed: 
         context = Context("r")
         context.killed = killed
         answer = await plane.send({"n": 1}, 7, worker.address, context)
-        await anext(answer)
+        batches = Batches(answer)
+        await batches.next()
         context.stop()
-        with pytest.raises(StopAsyncIteration):
-            await anext(answer)
+        await batches.end
         assert (await heard).endswith(word)
 
 
@@ -231,8 +246,27 @@ async def test_who_stops_reading_ends_the_workers_work(plane: Plane) -> None:
 
     async with running(Worker(wait)) as worker:
         answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
-        await anext(answer)
+        batches = Batches(answer)
+        await batches.next()
         answer.close()
+        await batches.end
+        assert (await heard).endswith(b'"kill"')
+
+
+async def test_who_fails_over_a_batch_ends_the_workers_work_and_hears_of_it(plane: Plane) -> None:
+    heard = asyncio.get_running_loop().create_future()
+
+    async def wait(talk: Talk) -> None:
+        talk.chunk(1)
+        heard.set_result(await talk.reader.read())
+
+    def fail(batch: list[dict[str, Any]]) -> None:
+        raise LookupError(str(batch[0]["token_ids"]))
+
+    async with running(Worker(wait)) as worker:
+        answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
+        with pytest.raises(LookupError, match=r"\[1\]"):
+            await answer.pour(fail)
         assert (await heard).endswith(b'"kill"')
 
 
@@ -271,7 +305,7 @@ async def test_a_worker_that_never_begins_to_answer_is_gone(plane: Plane, monkey
     class Silent(Worker):
         async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None: ...
 
-    monkeypatch.setattr("tao_dynamo.shell.direct.BEGIN_S", 0.05)
+    monkeypatch.setattr("tao_dynamo.shell.answers.BEGIN_S", 0.05)
     async with running(Silent(count_to)) as worker:
         with pytest.raises(GoneError, match="no answer was begun"):
             await tokens(await plane.send({"n": 1}, 7, worker.address, Context("r")))

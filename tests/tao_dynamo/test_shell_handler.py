@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -230,10 +230,10 @@ async def test_a_client_that_hangs_up_on_the_last_token_was_served() -> None:
             self._context = context
             self._last = request["stop_conditions"]["max_tokens"]
 
-        async def __aiter__(self) -> AsyncIterator[list[dict[str, Any]]]:
+        async def pour(self, into: Callable[[list[dict[str, Any]]], None]) -> None:
             usage = {"prompt_tokens_details": {"cached_tokens": 16}}
-            yield [{"token_ids": [n], "index": 0, "completion_usage": usage} for n in range(self._last)]
-            yield [{"token_ids": [], "finish_reason": "length", "index": 0, "completion_usage": usage}]
+            into([{"token_ids": [n], "index": 0, "completion_usage": usage} for n in range(self._last)])
+            into([{"token_ids": [], "finish_reason": "length", "index": 0, "completion_usage": usage}])
             self._context.stop()
             if hang_up:
                 raise GoneError("the stream ended")

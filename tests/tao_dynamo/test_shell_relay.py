@@ -74,6 +74,7 @@ def test_every_choice_keeps_its_tokens_in_order(parts: list[tuple[list[int], int
 async def test_the_first_is_handed_over_at_once_and_what_comes_in_the_window_goes_as_one() -> None:
     batches: list[list[list[int]]] = []
     pace = Pace()
+    pace.shortest_s = pace.longest_s = 0.3
     relay = Relay(lambda batch: batches.append([c["token_ids"] for c in batch]), pace)
     assert pace.streams == 1
     relay.add([chunk(0)])
@@ -90,7 +91,9 @@ async def test_the_first_is_handed_over_at_once_and_what_comes_in_the_window_goe
 
 async def test_closing_hands_over_the_rest_at_once() -> None:
     batches: list[list[list[int]]] = []
-    relay = Relay(lambda batch: batches.append([c["token_ids"] for c in batch]), Pace())
+    pace = Pace()
+    pace.shortest_s = pace.longest_s = 30.0
+    relay = Relay(lambda batch: batches.append([c["token_ids"] for c in batch]), pace)
     relay.add([chunk(0)])
     relay.add([chunk(1), chunk(2)])
     relay.add([chunk(finish_reason="length")])
