@@ -9,7 +9,7 @@ import numpy as np
 
 from solver.clock import now
 from solver.credit import WORST, begin, begin_from, credit_of, descend, work_for
-from solver.credit_common import DEAD, FIXED, OPEN, common_pairs, reduced
+from solver.credit_common import ANY, DEAD, FIXED, OPEN, common_pairs, reduced
 from solver.credit_search import BRANCH_ROUNDS, CreditResult, bound_of, fault_of, first_row, split_row
 from solver.jit import compiled
 
@@ -26,7 +26,7 @@ def agreed_pairs(pairs: Pairs, found: CreditResult, deadline: float) -> Flags:
     reach the credit are gone through. What is still open is probed pair by pair. Both as time allows.
     """
     work = work_for(pairs)
-    status = common_pairs(pairs, found.credit, np.zeros(len(pairs.node), np.uint8), found.price, found.best, work)
+    status = common_pairs(pairs, found.credit, np.zeros(len(pairs.node), np.uint8), found.price, found.best, ANY, work)
     if not (status == OPEN).any():
         return status
     small = reduced(pairs, status, found.price)
@@ -37,7 +37,7 @@ def agreed_pairs(pairs: Pairs, found: CreditResult, deadline: float) -> Flags:
     descent = begin(small.pairs, price, 1.0)
     descend(small.pairs, descent, nothing, price, best, chosen, spare, WORST, target - 1, BRANCH_ROUNDS, work)
     root = CreditResult(found.held[small.origin], target, target, price, best, chosen)
-    inner = common_pairs(small.pairs, target, nothing, price, best, work)
+    inner = common_pairs(small.pairs, target, nothing, price, best, ANY, work)
     if credit_of(pairs, best.sum() + price.sum()) > target and (inner == OPEN).any():
         _sweep(small.pairs, root, work, inner, deadline)
     _probe(small.pairs, root, work, inner, deadline)
@@ -69,7 +69,7 @@ def _sweep(pairs: Pairs, found: CreditResult, work: Work, status: Flags, deadlin
             split_row(pairs, work, item, rows, top, spare, found.credit - 1)
             height = top + 2
             continue
-        leaf = common_pairs(pairs, found.credit, rows.banned[top], rows.price[top], rows.best[top], work)
+        leaf = common_pairs(pairs, found.credit, rows.banned[top], rows.price[top], rows.best[top], ANY, work)
         for k in range(len(status)):
             if leaves == 0:
                 swept[k] = leaf[k]

@@ -16,20 +16,23 @@ if TYPE_CHECKING:
     from solver.rounding import Ints
 
 OPEN, FIXED, DEAD = 0, 1, 2
+ANY = 1 << 62
+"""No limit to what the tables go through."""
 
 
 @compiled
-def common_pairs(pairs: Pairs, credit: int, banned: Flags, price: Ints, best: Ints, work: Work) -> Flags:
+def common_pairs(pairs: Pairs, credit: int, banned: Flags, price: Ints, best: Ints, most: int, work: Work) -> Flags:
     """What every choice of ``credit`` (units) without ``banned`` pairs agrees on, as far as the relaxation shows.
 
     Per pair: ``FIXED`` where leaving it out brings the bound below ``credit``, ``DEAD`` where taking it
     does, else ``OPEN``. First by the LP bound of the node (as in :mod:`solver.knapsack`); what that leaves
-    open, in the room that it leaves, by one table of prefixes and one of suffixes.
+    open, in the room that it leaves, by one table of prefixes and one of suffixes, where that is no more than
+    ``most`` pairs of the node.
     """
     status = np.full(len(pairs.node), DEAD, np.uint8)
     whole = best.sum() + price.sum() + pairs.slack
-    room, most = len(work.value[0]), len(work.pair)
-    before, after = np.empty((most, room), np.int64), np.empty((2, room), np.int64)
+    room = len(work.value[0])
+    before, after = np.empty((len(work.pair), room), np.int64), np.empty((2, room), np.int64)
     for n in range(len(pairs.capacity)):
         low, high = pairs.list_start[n], pairs.list_start[n + 1]
         size = 0
@@ -43,7 +46,10 @@ def common_pairs(pairs: Pairs, credit: int, banned: Flags, price: Ints, best: In
         sort_by_rate(work, size)
         least = credit * pairs.scale - (whole - best[n])
         core, left, base = _settled(pairs, price, pairs.capacity[n], size, least, status, work)
-        _probed(pairs, price, core, left, least - base, status, before, after, work)
+        if core <= most:
+            _probed(pairs, price, core, left, least - base, status, before, after, work)
+        else:
+            status[work.core[:core]] = OPEN
     for k in range(len(status)):
         if status[k] == FIXED:
             for other in range(pairs.start[pairs.owner[k]], pairs.start[pairs.owner[k] + 1]):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from solver.clock import now
 from solver.credit import WORST, Pairs, begin, begin_from, credit_of, descend, repair, work_for
-from solver.credit_common import FIXED, common_pairs, reduced
+from solver.credit_common import ANY, FIXED, OPEN, common_pairs, reduced
 from solver.credit_start import start_prices
 from solver.jit import compiled
 from solver.knapsack import Flags, Work
@@ -24,8 +24,12 @@ ROOT_ROUNDS = 160
 ROOT_CHUNK = 4
 BRANCH_ROUNDS = 30
 """Rounds of descent at the root, between two looks at the clock, and from there in every branch."""
-ROOT_STEP = 0.5
-"""Length of the root's first step, since :mod:`solver.credit_start` is near."""
+LOOK_EVERY = 8
+"""Rounds at the root from one look at how many pairs are open to the next."""
+FEW_OPEN = 48
+"""So few are better branched on at once."""
+ROOT_STEP, INNER_STEP = 0.5, 0.4
+"""Length of the first step at the root, where :mod:`solver.credit_start` is near, and over the open pairs."""
 
 
 class CreditResult(NamedTuple):
@@ -90,7 +94,7 @@ def first_row(pairs: Pairs, banned: Flags, price: Ints, held: Flags, credit: int
         rows.price[0, i] = price[i] if alive > 1 else 0
     _, credit, _ = descend(
         pairs,
-        begin(pairs, rows.price[0], 1.0),
+        begin(pairs, rows.price[0], INNER_STEP),
         rows.banned[0],
         rows.price[0],
         rows.best[0],
@@ -191,14 +195,19 @@ def solve_credit(pairs: Pairs, known: Flags, deadline: float) -> CreditResult:
     worth, credit, over, left = WORST, 0, False, ROOT_ROUNDS
     for k in range(count):
         credit += pairs.credit[k] * held[k]
+    status = nothing
     while not over and left > 0 and (left == ROOT_ROUNDS or now() < deadline):
         worth, credit, over = descend(
             pairs, descent, nothing, price, best, chosen, held, worth, credit, ROOT_CHUNK, work
         )
         left -= ROOT_CHUNK
+        last = over or left == 0
+        if credit_of(pairs, worth) > credit and (last or left % LOOK_EVERY == 0):
+            # Which pairs are open; where that is many, the look is kept cheap.
+            status = common_pairs(pairs, credit + 1, nothing, price, best, ANY if last else FEW_OPEN // 2, work)
+            over |= (status == OPEN).sum() <= FEW_OPEN
     bound = credit_of(pairs, worth)
     if bound > credit and now() < deadline:
-        status = common_pairs(pairs, credit + 1, nothing, price, best, work)
         small = reduced(pairs, status, price)
         spare, barred = np.zeros(len(small.origin), np.uint8), np.zeros(len(small.origin), np.uint8)
         rows, more = first_row(small.pairs, barred, small.price, spare, credit - small.credit, work)
