@@ -42,6 +42,7 @@ from tao_dynamo.shell.direct import Plane, can_go_direct
 from tao_dynamo.shell.dynamo_client import DynamoDiscovery, Forwarder
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.handler import Handler
+from tao_dynamo.shell.kv_router import OnCall
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.loop import Driver
 from tao_dynamo.shell.metrics import Metrics
@@ -144,9 +145,9 @@ class Service:
         card = await self._first_card()
         self.workers.model = card.model_name if not card.adapter else None
         block_size = config.block_size or card.block_size or 16
-        self.kv_router = KvRouter(
-            endpoint=endpoint, block_size=block_size, kv_router_config=KvRouterConfig(**config.kv_router)
-        )
+        settings = KvRouterConfig(**config.kv_router)
+        self.kv_router = OnCall(lambda: KvRouter(endpoint=endpoint, block_size=block_size, kv_router_config=settings))
+        self.kv_router.wake()
         reader = await self._listen()
         self.sources = Sources(
             driver=self.driver,
@@ -219,14 +220,14 @@ class Service:
         self, token_ids: Any, router_config_override: Any = None, cache_namespace: str | None = None
     ) -> AsyncIterator[int]:
         """The worker that Dynamo's KV router would choose for these tokens; nothing is booked."""
-        worker, _rank, _blocks = await self.kv_router.best_worker(
+        worker, _rank, _blocks = await (await self.kv_router.get()).best_worker(
             token_ids_to_list(token_ids), router_config_override, cache_namespace=cache_namespace
         )
         yield worker
 
     async def get_overlap_scores(self, request: dict[str, Any]) -> AsyncIterator[Any]:
         """Blocks of these tokens on each worker and tier, as Dynamo's KV router knows them."""
-        yield await self.kv_router.get_overlap_scores(
+        yield await (await self.kv_router.get()).get_overlap_scores(
             token_ids_to_list(request["token_ids"]),
             request.get("router_config_override"),
             request.get("block_mm_infos"),
