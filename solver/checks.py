@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from tao_dynamo.errors import ProblemError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from solver.problem import Candidate, Problem
 
 MAX_TOKENS = 1 << 40
@@ -28,13 +26,13 @@ def validate(problem: Problem) -> None:
         raise ProblemError("seed", problem.seed, "a whole number")
     if type(problem.balance) is not bool:
         raise ProblemError("balance", problem.balance, "true or false")
+    if _sound(problem):
+        return
     nodes: dict[str, int] = {}
     for k, node in enumerate(problem.nodes):
         _name(f"nodes[{k}].id", node.id, nodes)
         nodes[node.id] = k
         _whole(f"nodes[{k}].capacity", node.capacity)
-    if _sound(problem.candidates, nodes):
-        return
     seen: dict[str, int] = {}
     for k, candidate in enumerate(problem.candidates):
         _name(f"candidates[{k}].id", candidate.id, seen)
@@ -42,21 +40,28 @@ def validate(problem: Problem) -> None:
         _check_candidate(k, candidate, nodes)
 
 
-def _sound(candidates: Sequence[Candidate], nodes: dict[str, int]) -> bool:
-    """Whether nothing is wrong with any candidate, by columns, which is several times faster than one by one."""
+def _sound(problem: Problem) -> bool:
+    """Whether nothing is wrong with any entry, by columns, which is several times faster than one by one."""
+    candidates = problem.candidates
+    nodes = [node.id for node in problem.nodes]
     names = [candidate.id for candidate in candidates]
-    unique = set(names)
     homes = [candidate.credit for candidate in candidates if candidate.credit]
-    tokens = [candidate.cost for candidate in candidates]
+    tokens = [node.capacity for node in problem.nodes]
+    tokens += [candidate.cost for candidate in candidates]
     tokens += [candidate.footprint for candidate in candidates]
     tokens += chain.from_iterable([credit.values() for credit in homes])
+    # A name may be anything yet, and of no use in a set.
+    if not set(map(type, nodes)) | set(map(type, names)) <= {str}:
+        return False
+    known, unique = set(nodes), set(names)
     return (
-        set(map(type, names)) <= {str}
-        and set(map(type, tokens)) <= {int}
+        set(map(type, tokens)) <= {int}
         and set(map(type, [candidate.ready for candidate in candidates])) <= {bool}
         and set(map(type, [candidate.tier for candidate in candidates])) <= {int}
-        and set().union(*homes) <= nodes.keys()
+        and set(chain.from_iterable(homes)) <= known
+        and len(known) == len(nodes)
         and len(unique) == len(names)
+        and "" not in known
         and "" not in unique
         and min(tokens, default=0) >= 0
         and max(tokens, default=0) <= MAX_TOKENS

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from solver import dp_cpu, exact
+from solver.credit import by_node, make_pairs
+from solver.credit_search import solve_credit
 from solver.fill import holdable, surrogate
 from solver.leftover import fill, linear_bound
 from solver.problem import Candidate, Node, Problem
+from solver.rounding import round_problem
+from solver.settle import rooms_left
 
 
 def warm_up() -> None:
@@ -16,7 +22,12 @@ def warm_up() -> None:
     for problem in samples():
         exact.solve(problem, 200.0)
         dp_cpu.solve(problem)
-    # Called from Python only where readiness is left open, which no small snapshot does for sure.
+    # What follows is called from Python only where readiness is left open, which no small snapshot does for sure.
+    rounded = round_problem(_gap())
+    pairs = make_pairs(rounded.cost, rounded.capacity, rounded.home_start, rounded.home_node, rounded.home_credit)
+    by_node(pairs.node, len(pairs.capacity))
+    solve_credit(pairs, np.zeros(len(pairs.node), dtype=np.uint8), math.inf)
+    rooms_left(rounded.cost, rounded.capacity, np.full(len(rounded.cost), -1, dtype=np.int64))
     cost, worth = np.array([3, 2], dtype=np.int64), np.array([9, 5], dtype=np.int64)
     fill(cost, worth, np.array([4, 3], dtype=np.int64), 8)
     surrogate(cost, worth, int(holdable(cost, 4)[4]))

@@ -14,8 +14,9 @@ import pytest
 from solver import bfd
 from solver.credit import WORST, Pairs, begin, credit_of, descend, make_pairs, repair, work_for
 from solver.credit_agree import agreed_pairs
-from solver.credit_common import DEAD, FIXED
+from solver.credit_common import ANY, DEAD, FIXED, OPEN, common_pairs, reduced
 from solver.credit_search import solve_credit
+from solver.credit_start import start_prices
 from solver.fill import holdable, split, surrogate, traced
 from solver.knapsack import Flags, knapsack, make_work, sort_by_rate
 from solver.leftover import fill, linear_bound
@@ -104,6 +105,42 @@ def test_credit_is_the_optimum_and_common_pairs_are_common(kind: str) -> None:
                 assert not taken[status == DEAD].any()
         tried += 1
     assert tried > 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_after_the_fixed_pairs_holds_the_optimum(kind: str) -> None:
+    shrunk = 0
+    for seed in range(150):
+        pairs = pairs_of(round_problem(small(kind, seed)))
+        nothing = np.zeros(len(pairs.node), dtype=np.uint8)
+        found = solve_credit(pairs, nothing, math.inf)
+        status = common_pairs(pairs, found.credit, nothing, found.price, found.best, ANY, work_for(pairs))
+        left = reduced(pairs, status, found.price)
+        assert (left.pairs.capacity >= 0).all()
+        assert left.pairs.start[-1] == len(left.origin) == (status == OPEN).sum()
+        rest = solve_credit(left.pairs, np.zeros(len(left.origin), dtype=np.uint8), math.inf)
+        assert left.credit + rest.credit == found.credit, (kind, seed)
+        shrunk += len(left.origin) < len(pairs.node)
+    assert shrunk > 60
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prices_to_start_from_bound_the_credit_better_than_none(kind: str) -> None:
+    """A single relaxation at either prices: over many snapshots the start is the better one by far."""
+    bounds = [0, 0, 0]
+    for seed in range(20):
+        pairs = pairs_of(round_problem(medium(40, 4, kind, seed)))
+        bounds[2] += solve_credit(pairs, np.zeros(len(pairs.node), dtype=np.uint8), math.inf).credit
+        for k, price in enumerate((start_prices(pairs, work_for(pairs)), np.zeros(len(pairs.cost), dtype=np.int64))):
+            assert price.min() >= 0
+            state: list[Flags] = [np.zeros(len(pairs.node), dtype=np.uint8) for _ in range(3)]
+            optima = np.zeros(len(pairs.capacity), dtype=np.int64)
+            bound, _, _ = descend(
+                pairs, begin(pairs, price, 1.0), *state[:1], price, optima, *state[1:], WORST, 0, 1, work_for(pairs)
+            )
+            bounds[k] += credit_of(pairs, bound)
+    assert bounds[2] <= bounds[0] < bounds[1]
+    assert 4 * (bounds[0] - bounds[2]) < bounds[1] - bounds[2]
 
 
 def test_surrogate_and_trace_against_all_subsets() -> None:

@@ -20,12 +20,14 @@ from solver import (
     credit_agree,
     credit_common,
     credit_search,
+    credit_start,
     decompose,
     dp_cpu,
     exact,
     fill,
     knapsack,
     leftover,
+    quick,
     settle,
     tree,
 )
@@ -33,8 +35,8 @@ from solver.jit import private_folder
 from tests.solver.instances import KINDS, medium
 
 MODULES = (
-    *(clock, credit, credit_agree, credit_common, credit_search, decompose, dp_cpu, exact),
-    *(fill, knapsack, leftover, settle, tree),
+    *(clock, credit, credit_agree, credit_common, credit_search, credit_start, decompose, dp_cpu, exact),
+    *(fill, knapsack, leftover, quick, settle, tree),
 )
 
 
@@ -67,7 +69,8 @@ def test_after_the_warm_up_nothing_is_compiled() -> None:
         "before = t.signatures()\n"
         "assert len(before) >= 25 and max(before.values()) == 1, before\n"
         "entries = ('decompose.decompose', 'settle.settle_ties', 'tree.advance', 'leftover.fill',"
-        " 'fill.surrogate', 'dp_cpu._run_wide')\n"
+        " 'fill.surrogate', 'dp_cpu._run_wide', 'credit_search.solve_credit', 'credit.by_node', 'settle.rooms_left',"
+        " 'quick._arrange', 'quick._review')\n"
         "assert all(before['solver.' + entry] for entry in entries), before\n"
         "t.work_through()\n"
         "assert t.signatures() == before\n"
