@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from tao_dynamo.errors import WireError
@@ -60,8 +61,9 @@ class Home(asyncio.Protocol):
         """See :class:`asyncio.Protocol`."""
         chunks: list[Chunk] = []
         stream = self._stream
+        skim = None if stream is None else partial(stream.skim, into=chunks)
         try:
-            for header, body in self._messages.feed(data):
+            for header, body in self._messages.feed(data, skim):
                 if stream is not None:
                     stream.read(header, body, chunks)
                     continue
@@ -150,6 +152,10 @@ class Answer:
     def read(self, header: bytes, body: bytes, into: list[Chunk]) -> None:
         """Read one message; see :meth:`tao_dynamo.shell.wire.Answer.read`."""
         self._reading.read(header, body, into)
+
+    def skim(self, data: bytes, at: int, into: list[Chunk]) -> int:
+        """Take what is plain; see :meth:`tao_dynamo.shell.wire.Answer.skim`."""
+        return self._reading.skim(data, at, into)
 
     def take(self, chunks: list[Chunk]) -> None:
         """Take what one piece off the socket held. A stream that is fast is left alone for a while after it."""

@@ -9,7 +9,7 @@ two-part messages again, a handshake, a prologue, the chunks, a sentinel. Intege
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ _SENTINEL = b'"sentinel"'
 _LARGEST = 1 << 30
 _ONE_TOKEN = b"\xa9token_ids\x91"
 """How a list of one token begins."""
+_TOKENS = ((b"\xcd", 2), (b"\xce", 4))
+"""What stands before a token of two or of four bytes; smaller ones are rare."""
 
 _json = msgspec.json.decode
 _msgpack = msgspec.msgpack.decode
@@ -94,8 +96,12 @@ class Messages:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def feed(self, data: bytes, skim: Callable[[bytes, int], int] | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield (header, body) of each message that is complete.
+
+        Args:
+            data: what has come.
+            skim: takes messages itself from a place in the data on; returns the place of the first that it leaves.
 
         Raises:
             WireError: a message of an absurd length, which is no such stream.
@@ -103,7 +109,11 @@ class Messages:
         if self._rest:
             data = self._rest + data
         at, end = 0, len(data)
-        while end - at >= 24:
+        while True:
+            if skim is not None:
+                at = skim(data, at)
+            if end - at < 24:
+                break
             header, body, _ = _HEAD.unpack_from(data, at)
             if header + body > _LARGEST:
                 self._rest = b""
@@ -153,29 +163,20 @@ class Answer:
 
     def __init__(self) -> None:
         self._prologue = False
-        self._before = b""
+        self._starts: list[tuple[bytes, int]] = []
         self._after = b""
-        self._like: Chunk | None = None
+        self._like: Chunk = {}
         self._run: Chunk | None = None
         self.complete = False
         self.over = False
         self.fault: Fault | None = None
 
     def read(self, header: bytes, body: bytes, into: list[Chunk]) -> None:
-        """Take one message; its chunk, if it has one, is added to ``into``, or its token to the last one there.
+        """Take one message; its chunk, if it has one, is added to ``into``.
 
         Raises:
             WireError: the message is none of this protocol.
         """
-        if self._like is not None and body.startswith(self._before) and body.endswith(self._after):
-            token = _token(body[len(self._before) : len(body) - len(self._after)])
-            if token is not None:
-                if into and into[-1] is self._run:
-                    self._run["token_ids"].append(token)
-                else:
-                    self._run = {**self._like, "token_ids": [token]}
-                    into.append(self._run)
-                return
         try:
             if body:
                 self._chunk(body, into)
@@ -190,6 +191,26 @@ class Answer:
                 raise WireError(f"an unknown control message on the response plane: {header[:80]!r}")
         except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
             raise WireError(f"an unreadable message on the response plane: {error}") from error
+
+    def skim(self, data: bytes, at: int, into: list[Chunk]) -> int:
+        """Join the plain chunks from ``at`` on, to the last chunk of ``into`` if it is such; returns where they end."""
+        after, starts = self._after, self._starts
+        while True:
+            stop = 0
+            for start, size in starts:
+                if data.startswith(start, at):
+                    token_at = at + len(start)
+                    stop = token_at + size
+                    break
+            if not (stop and data.startswith(after, stop)):
+                return at
+            token = int.from_bytes(data[token_at:stop], "big")
+            if into and into[-1] is self._run:
+                self._run["token_ids"].append(token)
+            else:
+                self._run = {**self._like, "token_ids": [token]}
+                into.append(self._run)
+            at = stop + len(after)
 
     def _chunk(self, body: bytes, into: list[Chunk]) -> None:
         message = _msgpack(body)
@@ -210,21 +231,11 @@ class Answer:
     def _learn(self, body: bytes, chunk: Chunk) -> None:
         before, found, after = body.partition(_ONE_TOKEN + msgspec.msgpack.encode(chunk["token_ids"][0]))
         if found:
-            self._before, self._after, self._like = before + _ONE_TOKEN, after, dict(chunk)
-
-
-def _token(raw: bytes) -> int | None:
-    """Read an unsigned integer of msgpack; None if it is anything else."""
-    size = len(raw)
-    if size == 3 and raw[0] == 0xCD:
-        return raw[1] << 8 | raw[2]
-    if size == 5 and raw[0] == 0xCE:
-        return int.from_bytes(raw[1:], "big")
-    if size == 1 and raw[0] < 0x80:
-        return raw[0]
-    if size == 2 and raw[0] == 0xCC:
-        return raw[1]
-    return None
+            before += _ONE_TOKEN
+            self._like, self._after = dict(chunk), after
+            self._starts = [
+                (_HEAD.pack(0, len(before) + 1 + size + len(after), 0) + before + kind, size) for kind, size in _TOKENS
+            ]
 
 
 def handshake(header: bytes) -> str:

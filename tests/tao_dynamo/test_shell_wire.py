@@ -69,6 +69,43 @@ def test_it_may_come_in_any_pieces(sizes: list[int]) -> None:
     assert answer.over
 
 
+def plain_chunk(token: int) -> bytes:
+    return part(b"", SECOND.replace(b"\xcd\x05_", msgspec.msgpack.encode(token)))
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 2**32 - 1), st.just(None)), max_size=40),
+    st.lists(st.integers(1, 400), max_size=30),
+)
+def test_plain_chunks_are_joined_undecoded_and_no_token_is_lost(tokens: list[int | None], sizes: list[int]) -> None:
+    """None stands for a chunk with a usage, which stays one of its own."""
+    usage = FIRST.replace(b"\xcd\x04\x8c", b"\x07")
+    rest = b"".join(part(b"", usage) if token is None else plain_chunk(token) for token in tokens) + part(b"", LAST)
+    messages, answer, got = wire.Messages(), wire.Answer(), []  # type: ignore[var-annotated]
+    answer.read(PROLOGUE, b"", [])
+    for size in [*sizes, len(rest)]:
+        into: list[dict[str, object]] = []
+        for header, body in messages.feed(rest[:size], lambda data, at, into=into: answer.skim(data, at, into)):  # type: ignore[misc]
+            answer.read(header, body, into)
+        rest = rest[size:]
+        got += into
+    assert [t for chunk in got for t in chunk["token_ids"]] == [7 if t is None else t for t in tokens]
+    assert all(chunk["token_ids"] == [7] for chunk in got if "completion_usage" in chunk)
+    assert sum("completion_usage" in chunk for chunk in got) == tokens.count(None)
+    assert answer.complete
+
+
+def test_a_run_of_plain_chunks_is_one_chunk_with_all_the_others_fields() -> None:
+    data = b"".join(plain_chunk(token) for token in (1000, 70_000, 2000, 2**31))
+    messages, answer, into = wire.Messages(), wire.Answer(), []  # type: ignore[var-annotated]
+    answer.read(PROLOGUE, b"", into)
+    for header, body in messages.feed(data, lambda data, at: answer.skim(data, at, into)):
+        answer.read(header, body, into)
+    first, run = into
+    assert first["token_ids"] == [1000]
+    assert run == first | {"token_ids": [70_000, 2000, 2**31]}
+
+
 def test_an_error_comes_with_its_kind_and_words() -> None:
     _, chunks, answer = read(part(HANDSHAKE) + part(PROLOGUE) + part(b"", ERROR))
     assert chunks == []
