@@ -55,9 +55,9 @@ def _sound(problem: Problem) -> bool:
         return False
     known, unique = set(nodes), set(names)
     return (
-        set(map(type, tokens)) <= {int}
-        and set(map(type, [candidate.ready for candidate in candidates])) <= {bool}
-        and set(map(type, [candidate.tier for candidate in candidates])) <= {int}
+        list(map(type, tokens)).count(int) == len(tokens)
+        and [type(candidate.ready) for candidate in candidates].count(bool) == len(candidates)
+        and [type(candidate.tier) for candidate in candidates].count(int) == len(candidates)
         and set(chain.from_iterable(homes)) <= known
         and len(known) == len(nodes)
         and len(unique) == len(names)

@@ -70,7 +70,7 @@ def make_pairs(cost: Ints, capacity: Ints, home_start: Ints, home_node: Ints, ho
         for k in range(home_start[i], home_start[i + 1]):
             if k == home_start[i] or cost[i] > 0:
                 owner[size], node[size], credit[size] = i, home_node[k], home_credit[k]
-                divisor = home_credit[k]
+                divisor = home_credit[k] if unit != 1 else 0
                 while divisor:
                     unit, divisor = divisor, unit % divisor
                 size += 1

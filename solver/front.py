@@ -48,9 +48,9 @@ def solve(problem: Problem, *, method: str = "auto", budget_ms: float = 50.0) ->
     if not problem.quantum and not method.startswith("dp-"):
         largest = max((node.capacity for node in problem.nodes), default=1)
         problem = replace(problem, quantum=choose_quantum(largest))
-    tiers = sorted({candidate.tier for candidate in problem.candidates}, reverse=True)
+    tiers = {candidate.tier for candidate in problem.candidates}
     if len(tiers) > 1:
-        plan = _solve_tiers(problem, tiers, method, began + budget_ms / 1e3)
+        plan = _solve_tiers(problem, sorted(tiers, reverse=True), method, began + budget_ms / 1e3)
     else:
         plan = _solve_one(problem, method, max(0.0, budget_ms - (time.perf_counter() - began) * 1e3))
     note = "; ".join(part for part in (plan.note, rounding_note(problem, plan)) if part)

@@ -9,6 +9,7 @@ holds the interpreter.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -136,11 +137,15 @@ def serve(engine: Engine, source: int, sink: int) -> None:
         _guard(WARM_UP_LIMIT_S)
         device = engine.warm_up()
         _guard(0)
+        # Garbage is collected between two snapshots, never in the middle of one; what is warm is left out of it.
+        gc.freeze()
+        gc.disable()
         _write(sink, wire.Ready(device))
         while True:
             _wait_for_request(source, parent)
             length = wire.length_of(_read_exactly(source, wire.LENGTH.size))
             _write(sink, _answer(engine, _read_exactly(source, length)))
+            gc.collect()
     except (_ParentGoneError, BrokenPipeError):
         return
 

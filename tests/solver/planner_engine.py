@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,17 @@ if TYPE_CHECKING:
     from solver.problem import Plan, Problem
 
 
+class Ring:
+    """Nothing but a garbage collection frees it."""
+
+    itself: Ring
+
+
 class Engine:
     """Best-fit decreasing, unless told otherwise."""
 
     faults = 0
+    cycle: weakref.ref[Ring] | None = None
 
     def warm_up(self) -> str:
         marker = os.environ.get("TAO_TEST_WARM")
@@ -58,6 +66,13 @@ class Engine:
             loaded = [name for name in sys.modules if name.split(".")[0] in {"dynamo", "nats"}]
             if loaded:
                 raise RuntimeError(f"loaded: {loaded}")
+        if word == "cycle":
+            gone = self.cycle is None or self.cycle() is None
+            ring = Ring()
+            ring.itself = ring
+            self.cycle = weakref.ref(ring)
+            if not gone:
+                raise RuntimeError("the cycle of the solve before is still there")
         if word == "fault":
             self.faults += 1
         if word == "slow":

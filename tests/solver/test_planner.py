@@ -192,6 +192,11 @@ def test_device_faults_are_added_up(planner: Planner) -> None:
     assert planner.counters.device_faults == 2
 
 
+def test_garbage_is_collected_between_snapshots(planner: Planner) -> None:
+    for _ in range(4):
+        assert not greedy(planner.solve(problem("cycle"), 5000))
+
+
 def test_the_process_ignores_ctrl_c_and_loads_no_dynamo(planner: Planner) -> None:
     first = planner.pid
     planner.solve(problem("interrupt"), budget_ms=30_000)
