@@ -181,10 +181,26 @@ def _run_wide(
         quanta = cost[layer]
         reach += quanta
         end = min(states, (reach + 1) * stride[nodes - 1]) if nodes > 1 else states
-        new_high[:end] = old_high[:end]
-        new_low[:end] = old_low[:end]
-        chosen[:end] = 0
-        for n in range(nodes):
+        row = capacity[0] + 1
+        skipped = min(quanta, row)
+        gained_high, gained_low = gain_high[layer, 0], gain_low[layer, 0]
+        for base in range(0, end, row):
+            middle = base + skipped
+            new_high[base:middle] = old_high[base:middle]
+            new_low[base:middle] = old_low[base:middle]
+            chosen[base:middle] = 0
+            length = row - skipped
+            source_high, source_low = old_high[base : base + length], old_low[base : base + length]
+            kept_high, kept_low = old_high[middle : base + row], old_low[middle : base + row]
+            target_high, target_low = new_high[middle : base + row], new_low[middle : base + row]
+            mark = chosen[middle : base + row]
+            for k in range(length):
+                placed_high, placed_low = source_high[k] + gained_high, source_low[k] + gained_low
+                better = (placed_high > kept_high[k]) | ((placed_high == kept_high[k]) & (placed_low > kept_low[k]))
+                target_high[k] = placed_high if better else kept_high[k]
+                target_low[k] = placed_low if better else kept_low[k]
+                mark[k] = better
+        for n in range(1, nodes):
             gained_high, gained_low = gain_high[layer, n], gain_low[layer, n]
             number = np.uint8(n + 1)
             shift = quanta * stride[n]
