@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import options, solver_transfer
 from benchmarks.solver_instances import KINDS, SIZES, Size
-from benchmarks.solver_runs import METHODS, Limits, Run, run_method
+from benchmarks.solver_runs import METHODS, Limits, Run, read_runs, run_method
 from benchmarks.solver_summary import Row, contradictions, summarise
 from tao_dynamo.errors import UsageError
 
@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
                 f"best {crossing.best_ms:.3g} ms of {crossing.rounds}"
             )
         return 0
-    runs = list(_run_all(sizes, kinds, methods, range(args.seed, args.seed + repeat), limits))
+    kept = [run for file in args.add for run in read_runs(file)]
+    runs = kept + list(_run_all(sizes, kinds, methods, range(args.seed, args.seed + repeat), limits))
     rows = summarise(runs, by_kind=args.by_kind)
     _print(rows)
     wrong = contradictions(runs)
@@ -160,5 +161,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"{' and '.join(QUICK_SIZES)} only, two kinds, two snapshots each, 2 s limit (default: off)",
     )
     add("--json", type=Path, metavar="FILE", help="write every run and all rows here (default: nowhere)")
+    add(
+        "--add",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        default=[],
+        help="put the runs of an earlier --json FILE into table and plot, too; may be given again (default: none)",
+    )
     add("--out", type=Path, metavar="DIR", help=f"write the plot {PLOT_NAME} into this folder (default: none)")
     return parser

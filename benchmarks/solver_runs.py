@@ -5,19 +5,21 @@ and its peak memory is its own.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import solver
 from benchmarks import solver_rivals
 from benchmarks.solver_instances import Size, snapshot
 from benchmarks.solver_rivals import Answer
-from tao_dynamo.errors import StackError, TaoError
+from solver.problem import Value
+from tao_dynamo.errors import StackError, TaoError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +54,24 @@ class Run:
     answer: Answer
     peak_mb: float
     above_mb: float
+
+
+def read_runs(file: Path) -> list[Run]:
+    """The runs that ``tao-bench solver --json`` has kept in a file.
+
+    Raises:
+        UsageError: it holds none.
+    """
+    try:
+        return [_run_of(each) for each in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+    except (OSError, ValueError, LookupError, TypeError, UsageError) as error:
+        raise UsageError("--add", str(file), f"a file that --json has written ({error})") from error
+
+
+def _run_of(plain: dict[str, Any]) -> Run:
+    answer = plain["answer"]
+    value = Value(**answer["value"]) if answer["value"] else None
+    return Run(**plain | {"size": Size.parse(plain["size"]), "answer": Answer(**answer | {"value": value})})
 
 
 def make_solver(method: str, limits: Limits) -> Callable[[Problem], Answer]:

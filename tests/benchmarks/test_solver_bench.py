@@ -161,6 +161,20 @@ def test_the_command_prints_a_table_and_writes_json_and_plot(tmp_path: Path, cap
     assert (tmp_path / "out" / solver_bench.PLOT_NAME).read_bytes().startswith(b"\x89PNG")
 
 
+def test_earlier_runs_come_into_the_table_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    line = ["solver", "--kinds", "tight-few", "--repeat", "1"]
+    assert cli.main([*line, "--sizes", "7x2", "--methods", "dense-dp", "--json", str(first)]) == 0
+    capsys.readouterr()
+    line += ["--sizes", "9x2", "--methods", "bfd", "--add", str(first), "--json", str(second)]
+    assert cli.main(line) == 0
+    table = capsys.readouterr().out
+    assert "7x2" in table
+    assert "9x2" in table
+    assert json.loads(second.read_text())["runs"][0] == json.loads(first.read_text())["runs"][0]
+    assert solver_runs.read_runs(first)[0].answer.proven == 3
+
+
 def test_the_way_to_the_planner_and_back_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["solver", "--planner", "--sizes", "7x2"]) == 0
     assert "planner 7x2: there and back" in capsys.readouterr().out
@@ -173,6 +187,7 @@ def test_the_way_to_the_planner_and_back_is_timed(capsys: pytest.CaptureFixture[
         (["--kinds", ""], "--kinds"),
         (["--sizes", "12"], "--sizes"),
         (["--json", "/no/such/folder/x.json"], "--json"),
+        (["--add", "/no/such/folder/x.json"], "--add"),
     ],
 )
 def test_bad_options_are_refused_by_name(line: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
