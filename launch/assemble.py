@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +14,9 @@ from launch.config import ServiceConfig, as_flags
 from launch.graph import Graph
 from launch.model import model_folder, require_model_folder
 from launch.options import TWINS, Options
-from launch.processes import Command, free_port, port_is_free, require_free_port
-from tao_dynamo.errors import ConfigError, StackError
+from launch.processes import Command, free_port, port_is_free
+from launch.run_folder import new_run_folder
+from tao_dynamo.errors import ConfigError
 
 PAGE_PORT = 8260
 """Where the router's page is, if nobody says otherwise (``tao_dynamo.page.server``, which needs aiohttp)."""
@@ -82,6 +79,10 @@ class Site:
     def system_port(self, name: str) -> int:
         """The system port of the process of that name."""
         return self.system_ports.setdefault(name, self.port())
+
+    def shown(self, name: str, url: str = "") -> str:
+        """What to say of the process of that name: its URL, if it has one, and its system port."""
+        return f"{url}  system port {self.system_port(name)}".strip()
 
     def page_port(self, service: str) -> object:
         """A router's ``--tao-page-port``: as given, else the usual one if it is free, else a free one."""
@@ -154,7 +155,6 @@ def assemble(graph: Graph, options: Options, config: ServiceConfig) -> Assembly:
     taken: set[int] = set()
     port = _http_port(options, config)
     if port:
-        require_free_port("--http-port", host, port)
         taken.add(port)
     else:
         port = free_port(taken)
@@ -192,43 +192,11 @@ def assemble(graph: Graph, options: Options, config: ServiceConfig) -> Assembly:
     return Assembly(site, tuple(commands))
 
 
-def require_packages(commands: tuple[Command, ...]) -> None:
-    """Refuse to start where a command's Python has not got the module that it runs.
-
-    Raises:
-        StackError: naming the module and how to get it.
-    """
-    for python, module in sorted({(command.argv[0], command.module) for command in commands if command.module}):
-        if not _has_module(python, module):
-            raise StackError(f"no module {module} in {python}: {_remedy(module)}")
-
-
 def positive(where: str, value: object) -> int:
     """A whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(where, value, "1 or more")
     return value
-
-
-def _has_module(python: str, module: str) -> bool:
-    if python == sys.executable:
-        try:
-            return importlib.util.find_spec(module) is not None
-        except ModuleNotFoundError:
-            return False
-    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
-    try:
-        return subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
-    except OSError as error:
-        raise ConfigError("--engine-python", python, f"a Python that can be run ({error.strerror})") from error
-
-
-def _remedy(module: str) -> str:
-    if module.split(".", maxsplit=1)[0] == "vllm":
-        return "install vLLM there, or say where it is with --engine-python (on a machine without a GPU: make vllm)"
-    if module.startswith("dynamo."):
-        return "install Dynamo there: pip install --no-deps ai-dynamo==1.6.1 and tao-dynamo[dynamo]"
-    return "install tao-dynamo[dynamo] there"
 
 
 def _http_port(options: Options, config: ServiceConfig) -> int:
@@ -266,4 +234,4 @@ def _check_apart(namespace: str, workers: str) -> None:
 def _run_dir(options: Options) -> Path:
     if options.run_dir is not None:
         return options.run_dir.expanduser().resolve()
-    return Path(tempfile.gettempdir()) / f"tao-dynamo-{os.getpid()}-{os.urandom(3).hex()}"
+    return new_run_folder()

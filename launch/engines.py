@@ -19,6 +19,8 @@ VLLM_ENVIRONMENT = ".venv-vllm"
 _CPU_WORKER = Path(__file__).parent / "vllm_cpu" / "worker.py"
 _CPU_BLOCK = 32
 _CPU_CONTEXT = 4096
+_MOCK_BLOCKS = 16_384
+"""The mocker's own default."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,16 @@ def launch(site: Site, index: int) -> Launch:
 
 def _mocker(site: Site, _index: int) -> Launch:
     python = site.options.engine_python or sys.executable
+    blocks = site.config.options("Worker").get("num-gpu-blocks-override", _MOCK_BLOCKS)
     flags = {
         "endpoint": f"dyn://{site.worker_endpoint}",
         "model-path": str(site.model),
         "model-name": site.model_name,
         "block-size": site.block_size,
     }
+    if isinstance(blocks, int):
+        # A real engine ends what outgrows its memory; without a limit the mocker is stuck with it for ever.
+        flags["max-model-len"] = site.block_size * blocks
     return Launch([python, "-m", "dynamo.mocker"], "dynamo.mocker", flags, {})
 
 

@@ -43,7 +43,7 @@ class Frontend(Service):
                 argv=(sys.executable, "-m", "dynamo.frontend", *flags),
                 env=site.environment(name, cls.__name__),
                 ready=frontend_ready(site.http_port, probe_host, site.model_name, namespace, instances),
-                shows=site.url,
+                shows=site.shown(name, site.url),
                 module="dynamo.frontend",
             )
         ]
@@ -80,7 +80,7 @@ class TaoRouter(Router):
                 argv=(sys.executable, "-m", "tao_dynamo", *site.flags(cls.__name__, ours, fixed)),
                 env=site.environment(name, cls.__name__),
                 ready=endpoint_ready(port, "generate"),
-                shows=site.pages.get(cls.__name__) or f"http://127.0.0.1:{port}/engine/tao/status",
+                shows=site.shown(name, site.pages.get(cls.__name__, "")),
                 module="tao_dynamo.shell",
             )
         ]
@@ -109,6 +109,7 @@ class ThunderAgentRouter(Router):
                     name, cls.__name__, DYN_NAMESPACE=site.namespace, DYN_NAMESPACE_WORKER_SUFFIX=suffix
                 ),
                 ready=endpoint_ready(site.system_port(name), "generate"),
+                shows=site.shown(name),
                 module="dynamo.thunderagent_router",
             )
         ]
@@ -139,6 +140,7 @@ class Worker(Service):
                     argv=(*launch.argv, *site.flags(service, launch.flags, fixed)),
                     env=site.environment(name, service, **launch.env, **site.gpus(service, index)),
                     ready=endpoint_ready(site.system_port(name), "generate"),
+                    shows=site.shown(name),
                     module=launch.module,
                 )
             )

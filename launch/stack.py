@@ -21,11 +21,13 @@ from types import TracebackType
 from typing import Any, final
 
 from launch import services
-from launch.assemble import Assembly, assemble, require_packages
+from launch.assemble import Assembly, assemble
+from launch.checks import require_http_port, require_packages, require_router_options
 from launch.config import ServiceConfig
 from launch.graph import load_graph
 from launch.health import get_json, post_json
 from launch.options import Options
+from launch.run_folder import sweep
 from launch.supervisor import Supervisor, Tell
 from tao_dynamo.errors import ConfigError, StackError
 
@@ -185,8 +187,11 @@ class Stack:
             False if ``cancelled`` was set meanwhile; all is stopped again then.
         """
         site = self.assembly.site
+        require_http_port(site)
         require_packages(self.assembly.commands)
+        require_router_options(self.assembly.commands)
         self._made_run_dir = not site.run_dir.exists()
+        sweep(site.run_dir)
         try:
             site.discovery.mkdir(parents=True)
         except OSError as error:

@@ -46,9 +46,15 @@ class Failures(Protocol):
     def refused(self, refusal: Refuse) -> Exception:
         """Return what to raise for a turn that is refused."""
 
+    def wrong(self, text: str) -> Exception:
+        """Return what to raise for a request that is wrong in itself."""
+
 
 class DynamoFailures:
     """For Dynamo 1.6's frontend; statuses were seen by raising each error."""
+
+    SAID = (dynamo_errors.InvalidArgument, dynamo_errors.HttpError)
+    """Refusals: what they are is in their text, and where they come from of no use to anybody."""
 
     @staticmethod
     def sent(fault: Fault) -> Exception:
@@ -82,3 +88,7 @@ class DynamoFailures:
         if refusal.reason is RefuseReason.NO_NODES:
             return dynamo_errors.HttpError(UNAVAILABLE, refusal.text)  # type: ignore[no-any-return]
         return dynamo_errors.InvalidArgument(refusal.text)  # type: ignore[no-any-return]
+
+    def wrong(self, text: str) -> Exception:
+        """Return what to raise for a request that is wrong in itself."""
+        return dynamo_errors.InvalidArgument(text)  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
 from tao_dynamo.shell.relay import Chunk, Pace, Relay
 from tao_dynamo.shell.tracing import NoTracing, Trace, Tracing
 from tao_dynamo.shell.workers import Workers
+from tool_hooks.events import MAX_ID_CHARS
 from tool_hooks.predictor import Predictor
 
 log = Events("tao.handler")
@@ -133,6 +134,7 @@ class Handler:
             Exception: the turn failed or is refused, as Dynamo's frontend wants to hear it.
         """
         ask = read_request(request)
+        self._check(ask)
         if ask.final and ask.session_id is not None and (not ask.tokens or ask.max_tokens == 0):
             self.counters["session_ends"] += 1
             self._end_session(ask.session_id)
@@ -160,6 +162,21 @@ class Handler:
                     del self._live[session]
                 if ask.final:
                     self._end_session(session)
+
+    def _check(self, ask: Ask) -> None:
+        """See that the request can be served at all.
+
+        Raises:
+            Exception: it cannot.
+        """
+        for name, value in (("session", ask.session_id), ("parent session", ask.parent_session_id)):
+            if value is not None and len(value) > MAX_ID_CHARS:
+                self.counters["refused_long_ids"] += 1
+                raise self._failures.wrong(f"a {name} id of {len(value)} characters; at most {MAX_ID_CHARS} are taken")
+        if ask.session_id is None and (needed := len(ask.tokens) + ask.least_output) > self._workers.largest_node:
+            self.counters["refused_never_fits"] += 1
+            room = self._workers.largest_node
+            raise self._failures.wrong(f"the request needs {needed} tokens of KV room; the largest node holds {room}")
 
     def _turn(self, ask: Ask, context: Context) -> tuple[Turn, int | None]:
         """Describe the request to the core; feed credit and readiness first, since placing looks at them."""
@@ -191,7 +208,7 @@ class Handler:
             request_id=request_id,
             session_id=ask.session_id,
             prompt_tokens=len(ask.tokens),
-            expected_output=ask.expected_output if ask.expected_output is not None else _bounded(ask.max_tokens),
+            expected_output=self._expected_output(ask),
             priority=ask.priority,
             strict_priority=ask.strict_priority,
             parent_session_id=ask.parent_session_id,
@@ -201,6 +218,11 @@ class Handler:
             overlap=overlap,
         )
         return turn, hashes[0] if hashes else None
+
+    def _expected_output(self, ask: Ask) -> int | None:
+        if ask.least_output and len(ask.tokens) + ask.least_output > self._workers.largest_node:
+            return ask.least_output  # so that the core sees that no node can ever hold it
+        return ask.expected_output if ask.expected_output is not None else _bounded(ask.max_tokens)
 
     async def _serve(self, work: _Work) -> None:
         scheduler = self._driver.scheduler
@@ -276,6 +298,7 @@ class Handler:
         answer = ticket.answer
         if isinstance(answer, Refuse):
             self.counters[f"refused_{answer.reason.value}"] += 1
+            log.info("turn_refused", request=ticket.request_id, reason=answer.reason.value, text=answer.text)
             raise self._failures.refused(answer)
         return answer
 

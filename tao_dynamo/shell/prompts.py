@@ -14,7 +14,10 @@ from kv_events.chain import TokenChain
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request, as far as TAO reads it. ``blocks_known`` is False where media make block hashes unknowable."""
+    """A request, as far as TAO reads it. ``blocks_known`` is False where media make block hashes unknowable.
+
+    ``least_output``: tokens that it will produce whatever the model says.
+    """
 
     session_id: str | None
     parent_session_id: str | None
@@ -22,6 +25,7 @@ class Ask:
     tokens: list[int]
     max_tokens: int | None
     expected_output: int | None
+    least_output: int
     priority: int
     strict_priority: int
     lora: str | None
@@ -35,7 +39,9 @@ def read_request(request: Mapping[str, Any]) -> Ask:
     routing = _mapping(request.get("routing"))
     session = agent.get("session_id")
     parent = agent.get("parent_session_id")
-    max_tokens = _whole(_mapping(request.get("stop_conditions")).get("max_tokens"))
+    stop = _mapping(request.get("stop_conditions"))
+    max_tokens = _whole(stop.get("max_tokens"))
+    least = max_tokens if stop.get("ignore_eos") is True and not stop.get("stop") else _whole(stop.get("min_tokens"))
     expected = _whole(routing.get("expected_output_tokens"))
     if expected is not None and max_tokens is not None:
         expected = min(expected, max_tokens)
@@ -47,6 +53,7 @@ def read_request(request: Mapping[str, Any]) -> Ask:
         tokens=tokens if isinstance(tokens, list) else list(tokens or ()),
         max_tokens=max_tokens,
         expected_output=expected,
+        least_output=least or 0,
         priority=_whole(routing.get("priority")) or 0,
         strict_priority=_whole(routing.get("strict_priority")) or 0,
         lora=_text(routing.get("lora_name")),

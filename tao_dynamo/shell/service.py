@@ -211,6 +211,9 @@ class Service:
         """A generator, since that is what Dynamo runs, of no chunks, since they are pushed."""
         try:
             await self.handler.serve(request, context, outlet)
+        except DynamoFailures.SAID as error:
+            # Dynamo writes the traceback of whatever is raised here.
+            raise error.with_traceback(None) from None
         finally:
             await outlet.drained()
         return

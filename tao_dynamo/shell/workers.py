@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -126,6 +127,8 @@ class Workers:
         host_tokens: Callable[[Mapping[str, Any]], int | None] = lambda _data: None,
     ) -> None:
         self.nodes: dict[NodeId, Card] = {}
+        self.largest_node: float = math.inf
+        """Tokens of the largest node; without any, as many as you like."""
         self.model: str | None = None
         """What the workers serve, once that is settled: one router is for one model."""
         self.refused: dict[int, str] = {}
@@ -171,6 +174,7 @@ class Workers:
                 capacity, size = self._capacity(card), card.block_size or self._block_size or 1
                 self._listener.joined(node, card, capacity, size)
                 log.info("node_joined", node=node, tokens=capacity, block_size=size, host_tokens=card.host_tokens)
+        self.largest_node = max(map(self._capacity, self.nodes.values()), default=math.inf)
         for gone in [worker_id for worker_id in self._read if worker_id not in live]:
             del self._read[gone]
             self._suspects.pop(gone, None)

@@ -76,6 +76,33 @@ def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_a_dry_run_minds_no_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run(GRAPH, "--http-port", str(taken.getsockname()[1]), "--dry-run") == 0
+    assert "# frontend" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("--TaoRouter.tao-frobnicate=1", "TaoRouter: got '--tao-frobnicate 1 (did you mean "),
+        ("--TaoRouter.tao-max-waiting=-3", "--tao-max-waiting"),
+    ],
+)
+def test_a_wrong_option_of_the_router_is_found_before_anything_starts(
+    word: str, complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("graphs/tao_agg:Frontend", "--http-port", "0", "--run-dir", str(tmp_path / "run"), word) == 2
+    out, err = capsys.readouterr()
+    assert "healthy" not in out
+    assert err.startswith("dynamo serve: error: ")
+    assert complaint in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_missing_package_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")

@@ -43,6 +43,9 @@ class FakeFailures:
     def refused(self, refusal: Refuse) -> Exception:
         return RefusedError(refusal.text)
 
+    def wrong(self, text: str) -> Exception:
+        return RefusedError(text)
+
 
 class FakeContext:
     def __init__(self, name: str) -> None:

@@ -59,6 +59,17 @@ async def turn(
     return answer.json()
 
 
+async def served(stack: Stack, client: httpx.AsyncClient, session: str, ids: list[int]) -> Any:
+    """A turn through a router that has just been started: the frontend hears of it, and of the last one's end, late."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return await turn(stack, client, session, ids)
+        except AssertionError:
+            assert time.monotonic() < until
+            await asyncio.sleep(0.2)
+
+
 def at_rest(status: dict[str, Any]) -> bool:
     """No turn waits or runs, and no session that has a turn is left over."""
     sessions = status["sessions"]
@@ -303,20 +314,10 @@ async def test_sigterm_lets_a_running_stream_finish(stack: Stack) -> None:
 
 async def test_a_router_that_is_killed_finds_its_sessions_caches_again(stack: Stack) -> None:
     async with httpx.AsyncClient() as client:
-        await turn(stack, client, "survivor", prompt(50, 160))
+        await served(stack, client, "survivor", prompt(50, 160))
         await asyncio.to_thread(stack.kill, "tao-router")
         await asyncio.to_thread(stack.wait_restarted, "tao-router", 1, 30.0)
         assert stack.status()["index"]["resident"] >= 10
         assert not stack.status()["bus"]["stale_nodes"]
-        body = {"model": stack.model_name, "prompt": prompt(50, 320), "max_tokens": 4}
-        until = time.monotonic() + 20
-        while True:
-            answer = await client.post(
-                f"{stack.url}/v1/completions", json=body, headers=headers("survivor"), timeout=10
-            )
-            if answer.status_code == 200:
-                break
-            # The dead router's entry stays in Dynamo's discovery for some seconds.
-            assert time.monotonic() < until
-            await asyncio.sleep(0.2)
-    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 160
+        answer = await served(stack, client, "survivor", prompt(50, 320))
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 160

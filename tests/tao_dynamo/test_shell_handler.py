@@ -252,3 +252,30 @@ async def test_a_client_that_hangs_up_on_the_last_token_was_served() -> None:
     assert counters["turns_done"] == 2
     assert counters["cached_tokens"] == 32
     assert world.handler.counters["cancelled_turns"] == 0
+
+
+async def test_a_session_id_is_not_taken_at_any_length() -> None:
+    world = World()
+    assert len(await world.start("s" * 1024, 16)) == 4
+    with pytest.raises(RefusedError, match="a session id of 1025 characters; at most 1024 are taken"):
+        await world.start("s" * 1025, 16)
+    with pytest.raises(RefusedError, match="a parent session id of 2000 characters"):
+        await world.start("child", 16, agent={"parent_session_id": "p" * 2000})
+    assert world.handler.counters["refused_long_ids"] == 2
+    assert world.driver.live_turns == 0
+
+
+@pytest.mark.parametrize("stop", [{"ignore_eos": True}, {"min_tokens": 900}])
+@pytest.mark.parametrize("session", ["s", None])
+async def test_what_no_node_can_hold_to_its_end_is_refused_with_both_numbers(
+    session: str | None, stop: dict[str, Any]
+) -> None:
+    world = World()
+    more = {"stop_conditions": {"max_tokens": 900, **stop}, "routing": {}}
+    with pytest.raises(RefusedError, match="needs 1100 tokens of KV room; the largest node holds 1024"):
+        await world.start(session, 200, **more)
+    assert world.handler.counters["refused_never_fits"] == 1
+    # The model may end the first of these by itself, and the second fits.
+    may_end = {"max_tokens": 900, "ignore_eos": True, "stop": ["\n"]}
+    assert len(await world.start(session and "a", 200, stop_conditions=may_end, routing={})) == 900
+    assert len(await world.start(session and "b", 100, **more)) == 900
