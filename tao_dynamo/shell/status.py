@@ -43,7 +43,8 @@ def status(sources: Sources) -> dict[str, Any]:
         "plans": plans,
         "plans_applied": core.get("plans_applied", 0),
         "solve_in_flight": now.solve_in_flight,
-        "solves": {"by_method": dict(solves), "total": total} | _plain(sources.planner.counters),
+        "solves": {"by_method": dict(solves), "total": total, "warm": sources.planner.pid is not None}
+        | _plain(sources.planner.counters),
         "credit": {
             "cached_tokens": core.get("cached_tokens", 0),
             "prompt_tokens": core.get("prompt_tokens", 0),
