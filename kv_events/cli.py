@@ -24,7 +24,7 @@ from kv_events.inspection.describe import Filter
 from kv_events.inspection.replay import replay
 from kv_events.inspection.tap import TOPICS, stop_on_signals
 from kv_events.reader import BusOptions
-from tao_dynamo.errors import TaoError, UsageError
+from tao_dynamo.errors import ConfigError, TaoError, UsageError
 
 _CHECK_CODES = "exit code: 0 healthy, 1 no NATS, 2 bad input, 3 nothing of the workers on NATS, 4 something is wrong"
 
@@ -155,9 +155,19 @@ def _whole(value: str) -> int:
     return number
 
 
+_SCHEMES = ("nats", "tls", "ws", "wss")
+
+
 def _options(args: argparse.Namespace) -> BusOptions:
     options = BusOptions.from_env()
-    return replace(options, servers=tuple(args.nats.split(","))) if args.nats else options
+    if args.nats:
+        options = replace(options, servers=tuple(args.nats.split(",")))
+    for server in options.servers:
+        scheme, given, _ = server.rpartition("://")
+        if given and scheme not in _SCHEMES:
+            where = "--nats" if args.nats else "NATS_SERVER"
+            raise ConfigError(where, server, "an address such as nats://localhost:4222, or with tls://, ws://, wss://")
+    return options
 
 
 def _known(args: argparse.Namespace) -> live.Around:
