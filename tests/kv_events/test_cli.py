@@ -84,10 +84,10 @@ def test_no_bus_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_address_of_another_kind_is_refused_by_name(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main([command, "--nats", "nats://a:1,http://127.0.0.1:4222"]) == 2
+    assert cli.main([command, "--nats", "nats://a:1,http://127.0.0.1:4222"]) == 2
     assert "--nats: got 'http://127.0.0.1:4222', want an address such as nats://localhost:4222" in (
         capsys.readouterr().err
     )
     monkeypatch.setenv("NATS_SERVER", "https://b")
-    assert main([command]) == 2
+    assert cli.main([command]) == 2
     assert "NATS_SERVER: got 'https://b'" in capsys.readouterr().err
