@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real graphs of other shapes: a worker of several ranks, workers of another model, prefill and decode workers."""
+"""Real graphs of other shapes: a worker of several ranks, workers of another model or block size, prefill and decode workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def stack() -> Iterator[Stack]:
 @contextlib.contextmanager
 def worker(stack: Stack, *flags: str) -> Iterator[None]:
     """One more mock worker on the endpoint that the router looks at."""
-    common = [f"--{name}={value}" for name, value in ({**ENGINE, "block-size": 16}).items()]
+    given = {**ENGINE, "block-size": 16, "model-name": stack.model_name}
+    common = [f"--{name}={value}" for name, value in given.items()]
     endpoint = f"--endpoint=dyn://{stack.assembly.site.worker_endpoint}"
     process = subprocess.Popen(
         [sys.executable, "-m", "dynamo.mocker", endpoint, f"--model-path={stack.model_path}", *common, *flags],
@@ -75,14 +76,15 @@ async def test_each_rank_of_a_worker_is_a_node_whose_cache_is_found_again(stack:
 
 async def test_workers_that_this_router_is_not_for_are_named_and_get_nothing(stack: Stack) -> None:
     before = stack.status()["nodes"]
-    name = f"--model-name={stack.model_name}"
     with (
         worker(stack, "--model-name=another"),
-        worker(stack, name, "--disaggregation-mode=prefill"),
-        worker(stack, name, "--disaggregation-mode=decode"),
+        worker(stack, "--disaggregation-mode=prefill"),
+        worker(stack, "--disaggregation-mode=decode"),
+        worker(stack, "--block-size=32"),
     ):
-        status = await asyncio.to_thread(wait_for, stack, lambda s: len(s["refused_workers"]) == 3, 40.0)
-        reasons = sorted(status["refused_workers"].values())
+        status = await asyncio.to_thread(wait_for, stack, lambda s: len(s["refused_workers"]) == 4, 40.0)
+        size, *reasons = sorted(status["refused_workers"].values())
+        assert "--router-block-size: got 16, want 32, the worker's block size" in size  # case C7
         assert "it is a decode worker; TAO serves graphs without disaggregation only" in reasons[0]
         assert "it is a prefill worker; TAO serves graphs without disaggregation only" in reasons[1]
         assert f"it serves another; this router is for {stack.model_name}" in reasons[2]
@@ -92,4 +94,4 @@ async def test_workers_that_this_router_is_not_for_are_named_and_get_nothing(sta
             body = {"model": "another", "prompt": prompt(1, 16), "max_tokens": 2}
             answer = await client.post(f"{stack.url}/v1/completions", json=body)
         assert answer.status_code == 404
-    assert stack.log("tao-router").count("event=worker_refused") == 3
+    assert stack.log("tao-router").count("event=worker_refused") == 4
