@@ -4,10 +4,12 @@
 Rule: a session holds room on a node from its first turn on. Above a pause mark, sessions in a tool call give theirs up,
 least valuable first. Room is given up to an admission mark to those of the waiting sessions, and on those nodes, that
 make (KV-cache credit, readiness, footprint) lexicographically greatest; an exact solver finds them. Long waits go
-first, within a share of the room.
+first, within a share of the room. Where nothing runs, sessions in tools that outlast the recomputation of their cache
+make way.
 Source: ``tao_dynamo.core``, the very code of the live router; its constants are in ``tao_dynamo.core.policy``.
-Parameters: admission mark 0.85, pause mark 0.95, target 0.80, half-life of credit 10 s, horizon 1 s, waiting bound 60 s
-with a share of 10 % of the room. A solve takes 5 ms of virtual time, so that a run follows from its seed alone.
+Parameters: admission mark 0.85 (0.95 while all contexts fit), pause mark 0.95, target 0.80, half-life of credit 10 s,
+horizon 1 s, waiting bound 60 s with a share of 5 % of the room. A solve takes 5 ms of virtual time, so that a run
+follows from its seed alone.
 Variants: ``tao-paper`` is the paper's own policy with nothing of ours; each other ``tao-*`` changes one thing, see
 ``ABLATIONS``.
 Good when: there are more sessions than room and a lost cache costs something. While everything fits it does what a
@@ -81,6 +83,8 @@ ABLATIONS: dict[str, Variant] = {
     "tao-no-bound": _variant(waiting_bound_s=FOR_EVER),
     "tao-no-balance": _variant(balance=False),
     "tao-one-mark": _variant(admission_mark=DEFAULT.pause_mark),
+    "tao-always-two-marks": _variant(crowded_at=0.0),
+    "tao-no-conserving": _variant(work_conserving=False),
     "tao-no-long-tool": _variant(long_tool_factor=1.0),
     "tao-no-host-tier": _variant(host_tier="off"),
     "tao-oracle-tools": Variant(oracle=True),

@@ -62,7 +62,7 @@ def arrive_guest(state: State, turn: Turn, t: float) -> list[Decision]:
         return free >= turn.prompt_tokens + expected, turn.overlap.get(room.node, 0), free
 
     room = max(state.rooms.values(), key=fitness)
-    room.hold(_guest_id(turn.request_id), turn.prompt_tokens + expected, None)
+    room.hold(_guest_id(turn.request_id), turn.prompt_tokens + expected, None, live=True)
     state.guests[turn.request_id] = room.node
     state.counters["guests"] += 1
     overlap = turn.overlap.get(room.node, 0)

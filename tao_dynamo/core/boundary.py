@@ -38,7 +38,9 @@ def settle_down(state: State, session: Session, t: float) -> list[Decision]:
     room = state.rooms[session.node]
     if session.marked:
         session.marked = False
-        if room.used > room.capacity * state.target_mark:
+        # Marked for the node's own sake, or for an overdue session that room is kept free for.
+        level = min(room.capacity * state.target_mark, room.capacity * state.pause_mark - room.claimed)
+        if room.used > level:
             return [pausing.pause(state, session, t)]
     state.watch_readiness(session, t)
     state.watch_long_tool(session, t)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tao_dynamo.core import overdue, pausing, tiers
+from tao_dynamo.core import conserving, overdue, pausing, tiers
 from tao_dynamo.core.decisions import Decision, Refuse, RefuseReason
 from tao_dynamo.core.session import Session, SessionState
 from tao_dynamo.core.state import State
@@ -22,10 +22,12 @@ def sweep(state: State, t: float) -> list[Decision]:
         for session in list(state.waiting.values()):
             if session.pressing is None and overdue.look(state, session, t):
                 state.opportunity = True
+        state.opportunity = state.opportunity or bool(state.pressing)  # an overdraft is paid back by time alone
         for session in _silent(state, state.policy.idle_release_s, t):
             if session.state is SessionState.IDLE:
                 out.append(pausing.pause(state, session, t))
                 state.counters["idle_released"] += 1
+        out += conserving.make_way(state, t)
     return out
 
 

@@ -13,29 +13,36 @@ from tao_dynamo.core.room import Room
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
 
+OVERDRAFT_BOUNDS = 5
+"""Waiting bounds in which the most that overdue sessions can owe is paid back."""
+
 
 def serve(state: State, t: float) -> list[Decision]:
     """Place overdue sessions, oldest first, while those so placed hold no more than their share of the room.
 
-    One overdue session may always be served, however big.
+    One overdue session may be served however big; what it holds above the share is paid back before the next, unless
+    nothing runs anywhere: then nobody pays for it.
     """
+    share = state.policy.overdue_share * state.rooms.total
+    _account(state, share, t)
     if not state.pressing:
         return []
     out: list[Decision] = []
-    share = state.policy.overdue_share * state.rooms.total
-    held = sum(state.rooms[s.node].held_by(s.id) for s in state.overdue_holders.values() if s.node)
-    held += state.rooms.claimed
     claimants = [state.sessions[session_id] for session_id in state.rooms.claimants()]
     for session in sorted(claimants, key=lambda s: s.pressing or (t, s.index)):
         out += _serve_one(state, session, state.cost(session), t)
+    held = _held(state)
     for session in state.pressing:
         if session.claimed is not None:
             continue
         cost = state.cost(session)
         if held and held + cost > share:
             break
+        if state.overdraft.token_s > 0 and not state.rooms.nothing_runs():
+            break
         held += cost
         out += _serve_one(state, session, cost, t)
+    _account(state, share, t)
     return out
 
 
@@ -77,6 +84,17 @@ def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Deci
     if room.used + room.added(cost, session.prefix) <= limit:
         out += _settle(state, session, room, t)
     return out
+
+
+def _held(state: State) -> int:
+    """Tokens that overdue sessions hold, and those kept free for them."""
+    return state.rooms.claimed + sum(
+        state.rooms[s.node].held_by(s.id) for s in state.overdue_holders.values() if s.node
+    )
+
+
+def _account(state: State, share: float, t: float) -> None:
+    state.overdraft.update(_held(state), t, share=share, limit_s=OVERDRAFT_BOUNDS * state.policy.waiting_bound_s)
 
 
 def _settle(state: State, session: Session, room: Room, t: float) -> list[Decision]:

@@ -47,10 +47,12 @@ class Policy:
     prefill_rate: float | None = None
     host_tier: HostTier = "auto"
     host_credit: float = 1.0
+    crowded_at: float = 1.0
+    work_conserving: bool = True
 
     # Nobody starves (DESIGN §4.6)
     waiting_bound_s: float = 60.0
-    overdue_share: float = 0.10
+    overdue_share: float = 0.05
     never_fits: NeverFits = "refuse"
 
     # Shared prefixes (DESIGN §4.7) and balance between equal nodes (DESIGN §4.3)
@@ -105,6 +107,7 @@ PAPER = replace(
     long_tool_factor=1.0,
     host_tier="off",
     host_credit=0.0,
+    work_conserving=False,
     overdue_share=1.0,
     shared_prefixes=False,
     balance=False,

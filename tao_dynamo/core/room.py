@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+from collections import Counter
+from collections.abc import KeysView, Sequence
 from dataclasses import dataclass
 
 from kv_events.types import NodeId
@@ -45,6 +46,7 @@ class Room:
         self.claims: dict[str, int] = {}
         self._holdings: dict[str, Holding] = {}
         self._prefixes: dict[int, tuple[int, int]] = {}
+        self._live: set[str] = set()
         self._own = 0
         self._shared = 0
         self._touched = touched if touched is not None else set()
@@ -63,6 +65,16 @@ class Room:
     def idle(self) -> bool:
         """Whether nothing is held here and nothing kept free."""
         return not (self.claims or self._own or self._shared or self.foreign)
+
+    @property
+    def runs(self) -> bool:
+        """Whether a turn runs here, or load that is not ours."""
+        return bool(self._live or self.foreign)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether room is held here and nothing runs, nor is kept free for what will."""
+        return bool(self._holdings) and not (self.runs or self.claims)
 
     @property
     def claimed(self) -> int:
@@ -129,9 +141,13 @@ class Room:
         holding = self._holdings.get(session_id)
         return holding.own if holding else 0
 
-    def hold(self, session_id: str, own: int, prefix: SharedPrefix | None) -> None:
-        """Reserve, or change what is reserved: the blocks of ``own`` tokens beside the shared prefix."""
+    def hold(self, session_id: str, own: int, prefix: SharedPrefix | None, *, live: bool) -> None:
+        """Reserve, or change what is reserved: the blocks of ``own`` tokens beside the shared prefix.
+
+        ``live``: whether a turn of the session runs.
+        """
         own = self.whole(own)
+        self._set_live(session_id, live)
         before = self._holdings.get(session_id)
         if before is not None:
             if before.own == own and before.prefix == prefix:
@@ -152,6 +168,7 @@ class Room:
         if holding is None:
             return 0
         before = self.reserved
+        self._set_live(session_id, False)
         self._drop(holding)
         return before - self.reserved
 
@@ -167,6 +184,18 @@ class Room:
             return 0
         alone = holding.prefix is not None and self._prefixes[holding.prefix.key][0] == 1
         return holding.own + (self._prefixes[holding.prefix.key][1] if alone and holding.prefix else 0)
+
+    def freed_by_all(self, session_ids: Sequence[str]) -> tuple[int, dict[int, int]]:
+        """Tokens of their own that releasing these sessions would free, and the prefixes with theirs."""
+        held = [self._holdings[session_id] for session_id in session_ids]
+        sharers = Counter(holding.prefix.key for holding in held if holding.prefix is not None)
+        prefixes = {key: self._prefixes[key][1] for key, n in sharers.items() if n == self._prefixes[key][0]}
+        return sum(holding.own for holding in held), prefixes
+
+    def _set_live(self, session_id: str, live: bool) -> None:
+        if live != (session_id in self._live):
+            (self._live.add if live else self._live.discard)(session_id)
+            self._touched.add(self.node)
 
     def _drop(self, holding: Holding) -> None:
         self._touched.add(self.node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import islice
 
 from kv_events.types import NodeId
 from tao_dynamo.core.room import Room
@@ -31,6 +32,7 @@ class Rooms(dict[NodeId, Room]):
         self._entry: dict[NodeId, tuple[int, int, NodeId]] = {}
         self._claiming: set[NodeId] = set()
         self._idle: dict[NodeId, None] = {}
+        self._resting: dict[NodeId, None] = {}
         self._joined = 0
 
     @property
@@ -86,6 +88,18 @@ class Rooms(dict[NodeId, Room]):
         self._refresh()
         return [self[node] for node in self._idle]
 
+    def at_rest(self, limit: int) -> list[Room]:
+        """At most so many of the nodes on which room is held and nothing runs; those given come last the next time."""
+        self._refresh()
+        chosen = list(islice(self._resting, limit))
+        for node in chosen:
+            self._resting[node] = self._resting.pop(node)
+        return [self[node] for node in chosen]
+
+    def nothing_runs(self) -> bool:
+        """Whether on no node anything runs."""
+        return not any(room.runs for room in self.values())
+
     def most_residual(self) -> int:
         """The most tokens that may still be given on one node."""
         self._refresh()
@@ -103,6 +117,8 @@ class Rooms(dict[NodeId, Room]):
                 del self._order[bisect_left(self._order, entry)]
             self._claiming.discard(node)
             self._idle.pop(node, None)
+            if node not in self or not self[node].at_rest:
+                self._resting.pop(node, None)
             room = self.get(node)
             if room is None:
                 continue
@@ -115,4 +131,6 @@ class Rooms(dict[NodeId, Room]):
                 self._claiming.add(node)
             if room.idle:
                 self._idle[node] = None
+            if room.at_rest:
+                self._resting[node] = None
         self._touched.clear()

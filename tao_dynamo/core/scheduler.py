@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kv_events.types import NodeId
 from solver.problem import Plan
-from tao_dynamo.core import admission, boundary, housekeeping, load, overdue, pausing, tiers, views
+from tao_dynamo.core import admission, boundary, conserving, housekeeping, load, overdue, pausing, tiers, views
 from tao_dynamo.core.decisions import Decision, Refuse, RefuseReason, WakeAt
 from tao_dynamo.core.policy import DEFAULT, Policy
 from tao_dynamo.core.seams import CreditSource, ReadinessSource
@@ -106,7 +106,8 @@ class Scheduler:
         """A request has come in. It is admitted or refused now, or waits for a later decision."""
         if turn.session_id is None:
             return self._after(admission.arrive_guest(self._state, turn, t), t)
-        return self._after(admission.arrive(self._state, turn, t), t)
+        out = admission.arrive(self._state, turn, t)
+        return self._after(out or conserving.make_way(self._state, t), t)
 
     def first_token(self, request_id: str, t: float) -> list[Decision]:
         """The turn's first token came back: its prompt is on the node."""
@@ -179,7 +180,11 @@ class Scheduler:
                     computed = live.turn.prompt_tokens - cached_tokens
                     state.rooms[session.node].prefill.observe(computed, live.first_token_at - live.admitted_at)
             state.counters["prompt_tokens"] += live.turn.prompt_tokens
-        return self._after(boundary.settle_down(state, session, t), t)
+        room = state.rooms.get(session.node) if session.node is not None else None
+        out = boundary.settle_down(state, session, t)
+        if room is not None:
+            out += conserving.make_way_on(state, room, t)
+        return self._after(out, t)
 
     def turn_cancelled(self, request_id: str, t: float) -> list[Decision]:
         """The client left, while waiting or streaming."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from kv_events.types import NodeId
 from tao_dynamo.core import family
+from tao_dynamo.core.overdraft import Overdraft
 from tao_dynamo.core.policy import Policy
 from tao_dynamo.core.prefixes import PrefixRegistry
 from tao_dynamo.core.pressing import Pressing
@@ -40,6 +41,7 @@ class State:
         self.returning: dict[str, Session] = {}
         self.pressing = Pressing()
         self.overdue_holders: dict[str, Session] = {}
+        self.overdraft = Overdraft()
         self.requests: dict[str, str] = {}
         self.guests: dict[str, NodeId] = {}
         self.prefixes = PrefixRegistry()
@@ -206,7 +208,7 @@ class State:
         room = self.rooms[node]
         self.move(session, node)
         before = room.reserved
-        room.hold(session.id, own, prefix)
+        room.hold(session.id, own, prefix, live=bool(session.turns))
         self.opportunity = self.opportunity or room.reserved < before
 
     def growth(self, session: Session) -> int:

@@ -154,6 +154,14 @@ _POLICY: dict[str, tuple[str, tuple[float, float]]] = {
         _TIME,
     ),
     "host_credit": ("What a token in a node's host memory is worth beside one on its device.", (0.0, 1.0)),
+    "crowded_at": (
+        "Sessions' contexts, per token of room, from which the admission mark is in force; below it the pause mark is.",
+        _TIME,
+    ),
+    "work_conserving": (
+        "Where nothing runs, sessions whose tool outlasts recomputing their cache make way for a turn that waits.",
+        _TIME,
+    ),
     "waiting_bound_s": ("Seconds of waiting after which a session is overdue.", _TIME),
     "overdue_share": ("Share of the room that overdue sessions may hold.", (0.0, 1.0)),
     "never_fits": ("What happens to a session larger than every node: refused, or run alone.", _TIME),

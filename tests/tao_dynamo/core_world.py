@@ -315,6 +315,7 @@ class CoreWorld:
             assert room._own == sum(h.own for h in holdings.values())
             assert room._shared == sum({h.prefix.key: h.prefix.tokens for h in holdings.values() if h.prefix}.values())
             assert all(h not in state.sessions or state.sessions[h].node == room.node for h in holdings)
+            assert room._live == {h for h in holdings if h not in state.sessions or state.sessions[h].turns}
         for s in state.sessions.values():
             assert s.node is None or s.id in state.rooms[s.node].holders, "held exactly once"
             assert (s.id in state.waiting) == (s.node is None and bool(s.pending)), "who waits is in the pool"
@@ -324,6 +325,7 @@ class CoreWorld:
         assert {s.id for s in state.pressing} <= set(state.waiting)
         residuals = [room.residual(state.rooms.mark) for room in state.rooms.values()]
         assert [r for r, _ in state.rooms.by_residual()] == sorted(residuals, reverse=True)
+        assert {r.node for r in state.rooms.at_rest(99)} == {r.node for r in state.rooms.values() if r.at_rest}
 
     def calm_down(self) -> None:
         """At last every turn ends at once: nobody then waits for longer than the bound, and nothing is left over."""

@@ -15,8 +15,8 @@ from tao_dynamo.core.turn import Turn
 A = NodeId(7, 0)
 B = NodeId(8, 0)
 
-PLAIN = replace(DEFAULT, long_tool_factor=1.0)
-"""The default without the discount for long tools, so that what is held is what was asked for."""
+PLAIN = replace(DEFAULT, long_tool_factor=1.0, crowded_at=0.0, work_conserving=False)
+"""The default with one admission mark, no discount for long tools and no way made: held is what was asked for."""
 
 
 @dataclass

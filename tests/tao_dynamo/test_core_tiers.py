@@ -40,6 +40,21 @@ def test_without_one_the_marks_stay() -> None:
     assert d.core.statistics(d.t).host_tier is False
 
 
+def test_while_all_contexts_fit_room_is_given_up_to_the_pause_mark() -> None:
+    d = driver(0, replace(PLAIN, crowded_at=1.0))
+    in_a_tool(d, "s1", 6000)
+    assert admitted(d.arrive("s2", 3300)) == [("r-s2", A)], "0.95 of 10,000: 3,400 are left"
+    crowded = driver(0, replace(PLAIN, crowded_at=0.6))
+    in_a_tool(crowded, "s1", 6000)
+    crowded.advance(2.0)
+    assert admitted(crowded.arrive("s2", 3300)) == [], "6,100 in contexts are more than 0.6 of the room"
+    crowded.run(crowded.core.session_ended("s2", crowded.t))
+    crowded.run(crowded.core.session_ended("s1", crowded.t))
+    in_a_tool(crowded, "s3", 5300)
+    crowded.advance(2.0)
+    assert admitted(crowded.arrive("s4", 3600)) == [], "5,400 are less than that, and not by enough to turn back"
+
+
 def test_it_weighs_again_when_its_tool_returns() -> None:
     d = driver(100_000)
     in_a_tool(d, "s1", 6000)

@@ -16,7 +16,7 @@ from tao_dynamo.core.room import Room
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
 from tao_dynamo.core.turn import LiveTurn, Turn
-from tests.tao_dynamo.fakes import A, B, Driver, FakeCredit, FakeReadiness
+from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, FakeCredit, FakeReadiness
 
 
 @settings(max_examples=150, deadline=None)
@@ -30,7 +30,7 @@ def test_the_nearest_node_is_the_one_that_a_look_at_all_of_them_finds(seed: int)
         state.rooms.join(node, rng.choice((4096, 8192, 16_384)), 16, 0)
         room = state.rooms[node]
         for holder in range(rng.randrange(4)):
-            room.hold(f"h{holder}", rng.randrange(1, 3000), rng.choice((None, *prefixes)))
+            room.hold(f"h{holder}", rng.randrange(1, 3000), rng.choice((None, *prefixes)), live=True)
         if rng.random() < 0.2:
             room.claims["claimer"] = rng.randrange(1, 2000)
     session = Session("s", 1, created_at=0.0, prefix=rng.choice((None, *prefixes)))
@@ -63,7 +63,7 @@ def test_ids_come_with_the_pool_first_and_the_last_heard_before_the_rest() -> No
 
 
 def test_the_choices_of_a_session_are_told_its_own_node_first() -> None:
-    driver = Driver(nodes={A: 1000, B: 2000})
+    driver = Driver(PLAIN, nodes={A: 1000, B: 2000})
     driver.arrive("a", 700, output=100)
     driver.credit.table["a"] = {A: 650}
     own, other = driver.core.choices("a", driver.t)

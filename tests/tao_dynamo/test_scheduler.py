@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tao_dynamo.core.policy import DEFAULT, PAPER
-from tests.tao_dynamo.fakes import A, B, Driver, admitted, paused, refused, restarted
+from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, admitted, paused, refused, restarted
 
 
 def test_an_unloaded_system_admits_at_once_without_a_solve() -> None:
@@ -36,7 +36,7 @@ def test_credit_goes_before_balance() -> None:
 
 
 def test_room_is_given_only_up_to_the_admission_mark() -> None:
-    d = Driver(nodes={A: 10_000})
+    d = Driver(PLAIN, nodes={A: 10_000})
     assert admitted(d.arrive("s1", 8000, output=400))
     assert admitted(d.arrive("s2", 200, output=50)) == []
     assert admitted(d.end("s1", output=400)) == []
@@ -149,7 +149,7 @@ def test_requests_without_a_session_never_wait_and_their_room_is_released() -> N
 
 
 def test_foreign_load_is_seen_in_the_residual_room() -> None:
-    d = Driver(nodes={A: 10_000})
+    d = Driver(PLAIN, nodes={A: 10_000})
     d.run(d.core.node_load(A, used_tokens=6000, t=0.0))
     assert admitted(d.arrive("s1", 3000)) == []
     d.t = 1.0

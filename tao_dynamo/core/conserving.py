@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work conservation: a node on which nothing runs does not stand idle while somebody waits.
+
+Holding a cache through a tool call pays while the node has other work. Where it has none, and a waiting session fits on
+no node, sessions whose tool will outlast the recomputation of their cache make way: even if all they lose has to be
+computed anew, that takes less of the node than it would have stood idle. It is the rule of a rented ski, with the
+price of buying known: pausing costs the prefill of what is given up, keeping costs the node until the tool returns.
+"""
+
+from __future__ import annotations
+
+from tao_dynamo.core import admission, pausing
+from tao_dynamo.core.decisions import Decision
+from tao_dynamo.core.policy import REFERENCE_REFILL_S
+from tao_dynamo.core.room import Room
+from tao_dynamo.core.session import Session
+from tao_dynamo.core.state import State
+
+NODES_A_LOOK = 8
+"""Nodes at rest that one look takes in: each costs a prediction per session there."""
+
+
+def make_way(state: State, t: float) -> list[Decision]:
+    """Some of the nodes at rest, those first that have not been looked at for longest."""
+    if not state.policy.work_conserving or not state.waiting:
+        return []
+    out: list[Decision] = []
+    for room in state.rooms.at_rest(NODES_A_LOOK):
+        out += make_way_on(state, room, t)
+    return out
+
+
+def make_way_on(state: State, room: Room, t: float) -> list[Decision]:
+    """Give a waiting session that fits nowhere the place of sessions in long tool calls on this node, if it rests."""
+    if not (state.policy.work_conserving and state.waiting and room.at_rest):
+        return []
+    leaving = [
+        s for s in (state.sessions.get(h) for h in room.holders) if s is not None and _outlasts(state, s, room, t)
+    ]
+    if not leaving:
+        return []
+    session = _first(state, room, leaving, t)
+    if session is None or admission.fitting(state, session):
+        return []
+    leaving.sort(key=lambda s: pausing.pause_key(state, s, room.node, t))
+    out: list[Decision] = []
+    for holder in leaving:
+        if _fits(state, room, session):
+            break
+        out.append(pausing.pause(state, holder, t))
+    if _fits(state, room, session):
+        state.counters["made_way"] += 1
+        out += admission.settle(state, session, room.node, t)
+    return out
+
+
+def _outlasts(state: State, session: Session, room: Room, t: float) -> bool:
+    """Whether the session's tool is expected to run for longer than computing what it holds anew would take."""
+    if state.ready(session, t):
+        return False
+    refill_s = (state.refill_s(room) or REFERENCE_REFILL_S) * room.freed_by(session.id) / room.capacity
+    remaining = state.readiness.remaining(session.id, t)
+    return remaining is None or remaining.seconds >= refill_s
+
+
+def _first(state: State, room: Room, leaving: list[Session], t: float) -> Session | None:
+    """Of the waiting sessions that fit once the others have left: the overdue, by class, credit here, age."""
+    own, prefixes = room.freed_by_all([s.id for s in leaving])
+    freed = own + sum(prefixes.values())
+
+    def fits(session: Session) -> bool:
+        again = prefixes.get(session.prefix.key, 0) if session.prefix is not None else 0
+        return session.claimed is None and _fits(state, room, session, freed - again)
+
+    fit = [session for session in state.waiting.values() if fits(session)]
+    return max(fit, key=lambda s: _urgency(state, s, room, t), default=None)
+
+
+def _urgency(state: State, session: Session, room: Room, t: float) -> tuple[bool, int, int, float]:
+    credit = state.credits(session, t).get(room.node, 0)
+    return session.pressing is not None, session.tier, credit, -(session.waiting_since or t)
+
+
+def _fits(state: State, room: Room, session: Session, freed: int = 0) -> bool:
+    """Whether the node takes it once ``freed`` tokens are free: up to the mark, or alone on the whole node."""
+    added = room.added(state.cost(session), session.prefix)
+    limit = min(room.capacity, max(added, int(room.capacity * state.rooms.mark)))
+    return room.used - freed + added <= limit

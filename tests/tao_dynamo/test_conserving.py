@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node on which nothing runs does not stand idle while somebody waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tao_dynamo.core.policy import PAPER
+from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, admitted, paused
+
+RATE = 1000.0
+"""Prefill tokens a second: a session of 6,100 tokens takes 6.1 s to compute anew."""
+CONSERVING = replace(PLAIN, work_conserving=True, prefill_rate=RATE)
+
+
+def in_a_tool(d: Driver, name: str, tokens: int, seconds: float) -> None:
+    d.arrive(name, tokens)
+    d.end(name)
+    d.start_tool(name, seconds)
+
+
+def test_a_session_in_a_long_tool_makes_way_for_a_turn_that_waits() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "s1", 6000, 500.0)
+    out = d.arrive("s2", 5000)
+    assert paused(out) == ["s1"]
+    assert admitted(out) == [("r-s2", A)], "at once: nobody else needs the node"
+    assert d.core.statistics(d.t).counters["made_way"] == 1
+
+
+def test_one_whose_tool_returns_before_its_cache_could_be_computed_anew_stays() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "s1", 6000, 6.0)
+    assert paused(d.arrive("s2", 5000)) == []
+    assert paused(d.advance(5.5)) == [], "the longer it has run the less is left"
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "s1", 6000, 6.2)
+    assert paused(d.arrive("s2", 5000)) == ["s1"]
+
+
+def test_nobody_makes_way_where_something_runs() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "s1", 6000, 500.0)
+    d.arrive("s0", 1000)
+    assert paused(d.arrive("s2", 5000)) == []
+    out = d.end("s0")
+    assert paused(out) == ["s1"], "s0's tool is not known yet: it may be back at once"
+    assert admitted(out) == [("r-s2", A)]
+
+
+def test_nobody_makes_way_while_room_is_elsewhere_or_where_it_would_not_be_enough() -> None:
+    d = Driver(CONSERVING, {A: 10_000, B: 10_000})
+    in_a_tool(d, "s1", 6000, 500.0)
+    out = d.arrive("s2", 5000)
+    assert (admitted(out), paused(out)) == ([("r-s2", B)], [])
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "short", 3000, 1.5)
+    in_a_tool(d, "long", 3000, 500.0)
+    assert paused(d.arrive("s2", 6000)) == [], "what the long one holds is not enough"
+
+
+def test_only_as_many_as_it_takes_make_way_least_credit_first() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    for name, credit in (("s1", 1500), ("s2", 0), ("s3", 1000)):
+        in_a_tool(d, name, 2500, 500.0)
+        d.credit.table[name] = {A: credit}
+    assert paused(d.arrive("s4", 3000)) == ["s2"]
+
+
+def test_a_session_above_the_admission_mark_gets_a_node_that_rests() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "s1", 2000, 500.0)
+    out = d.arrive("big", 9500)
+    assert paused(out) == ["s1"]
+    assert admitted(out) == [("r-big", A)], "0.85 of the node is less than it needs, the whole is not"
+
+
+def test_a_user_who_thinks_makes_way_after_the_default_tool_time() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    d.arrive("s1", 6000)
+    d.end("s1")
+    assert paused(d.arrive("s2", 5000)) == []
+    assert paused(d.advance(4.5)) == []
+    out = d.advance(2.0)
+    assert (paused(out), admitted(out)) == (["s1"], [("r-s2", A)])
+
+
+def test_the_overdue_and_the_urgent_go_first() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    in_a_tool(d, "s1", 6000, 500.0)
+    d.arrive("s0", 1000)
+    d.arrive("plain", 5000)
+    d.credit.table["known"] = {A: 4000}
+    d.arrive("known", 5000)
+    d.arrive("urgent", 5000, priority=5)
+    assert admitted(d.end("s0")) == [("r-urgent", A)]
+    d.end("urgent")
+    d.run(d.core.session_ended("s0", d.t))
+    assert admitted(d.run(d.core.session_ended("urgent", d.t))) == [("r-known", A)], "then credit"
+
+
+PROMPT = tuple(range(100, 164))
+
+
+def sharing_a_prefix(d: Driver) -> None:
+    for name in ("s1", "s2"):
+        d.arrive(name, 4200, hashes=PROMPT, block_size=64)
+        d.end(name)
+        d.start_tool(name, 500.0)
+    assert d.used(A) == 4096 + 2 * 204
+
+
+def test_a_shared_prefix_goes_with_the_last_of_its_holders() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    sharing_a_prefix(d)
+    out = d.arrive("s3", 6000)
+    assert sorted(paused(out)) == ["s1", "s2"]
+    assert admitted(out) == [("r-s3", A)]
+    assert d.used(A) == 6100
+
+
+def test_a_turn_with_that_prefix_needs_it_again() -> None:
+    d = Driver(CONSERVING, {A: 10_000})
+    sharing_a_prefix(d)
+    out = d.arrive("s3", 8300, hashes=PROMPT, block_size=64)
+    assert admitted(out) == [("r-s3", A)], "4,096 of the prefix, 4,304 of its own: within 8,500 only alone"
+    assert sorted(paused(out)) == ["s1", "s2"]
+    assert d.used(A) == 8400
+
+
+def test_the_papers_mode_does_not() -> None:
+    assert not PAPER.work_conserving
+    d = Driver(replace(PAPER, prefill_rate=RATE), {A: 10_000})
+    in_a_tool(d, "s1", 6000, 500.0)
+    assert paused(d.arrive("s2", 5000)) == []
