@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real graphs of other shapes: a worker of several ranks, workers of another model or block size, prefill and decode workers."""
+"""Real graphs of other shapes: a worker of several ranks, workers of another model, block size or part of the work."""
 
 from __future__ import annotations
 
