@@ -46,7 +46,7 @@ class Sizes:
 
     sessions: int = 20_000
     nodes: int = 512
-    node_tokens: int = 185_000
+    node_tokens: int = 177_000
     solve_s: float = 0.1
     turns: int = 12
     seed: int = 0
