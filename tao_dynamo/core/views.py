@@ -262,7 +262,15 @@ def _reason(state: State, session: Session, best: _BestRooms) -> str:
     added = room.added(cost, session.prefix)
     free = admission.room_for(state, room, added)
     if added > free:
-        return f"needs {added:,} tokens; at most {free:,} can be had, on {room.node}"
+        return f"needs {added:,} tokens; at most {free:,} can be had, on {room.node}{_overdrawn(state, session)}"
     if session.last_refusal is not None:
         return REFUSAL_WORDS[session.last_refusal]
     return "a plan is being made"
+
+
+def _overdrawn(state: State, session: Session) -> str:
+    """Why an overdue session is not the next one."""
+    owed, share = state.overdraft.token_s, state.policy.overdue_share * state.rooms.total
+    if session.pressing is None or not owed or not share:
+        return ""
+    return f"; overdue, and the overdue have had more than their share: paid back in {owed / share:.0f} s"

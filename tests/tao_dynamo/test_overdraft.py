@@ -59,6 +59,9 @@ def test_the_next_overdue_session_waits_until_the_share_is_paid_back() -> None:
     d.advance(30.0)
     d.end("big0")
     assert d.core.statistics(d.t).counters["overdue_placed"] == 1
+    view = d.core.explain("big1", d.t)
+    assert view is not None
+    assert "; overdue, and the overdue have had more than their share: paid back in " in view.reason
     # It held 4,100 tokens for 30 s and more; a share of 1,000 pays that back in about 100 s.
     assert served_after(d, "big1") > 60.0
     d = overdue_on_busy_nodes(1.0)
