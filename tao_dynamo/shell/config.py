@@ -38,6 +38,13 @@ _SHELL_OPTIONS = (
         " of a tenant: what comes over it moves no session of another tenant (x-tenant-id).",
     ),
     Option(
+        "adapters",
+        "adapters",
+        str,
+        "",
+        "LoRA adapters that the workers have loaded, separated by commas: clients ask for one by its name as for a model.",
+    ),
+    Option(
         "node-capacity",
         "node_capacity",
         int,
@@ -98,6 +105,7 @@ class Config:
     kv_router: Mapping[str, Any] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     tool_namespaces: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     node_capacity: int | None = None
     ready_grace_s: float = 10.0
     log_format: LogFormat = "logfmt"
@@ -234,7 +242,8 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = Non
     if args.router_block_size is not None and args.router_block_size < 1:
         raise ConfigError("--router-block-size", args.router_block_size, "a whole number of at least 1")
     values: dict[str, Any] = {option.field: option.given(args, env)[0] for option in shell}
-    values["tool_namespaces"] = tuple(x for x in values["tool_namespaces"].replace(",", " ").split() if x)
+    for name in ("tool_namespaces", "adapters"):
+        values[name] = tuple(dict.fromkeys(values[name].replace(",", " ").split()))
     check_model_folder(args.model_path, offline=env.get("HF_HUB_OFFLINE", "") in ("1", "true", "yes", "on"))
     return Config(
         endpoint=endpoint,

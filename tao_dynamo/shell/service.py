@@ -300,21 +300,31 @@ class Service:
             runtime_config.tool_call_parser = parser
         if parser := config.reasoning_parser or card.reasoning_parser:
             runtime_config.reasoning_parser = parser
+        endpoint = self._runtime.endpoint(config.path("generate"))
         try:
-            await register_model(
-                ModelInput.Tokens,
-                ModelType.Chat | ModelType.Completions,
-                self._runtime.endpoint(config.path("generate")),
-                path,
-                name,
-                worker_type=WorkerType.Aggregated,
-                runtime_config=runtime_config,
-                kv_cache_block_size=block_size,
-                ignore_weights=True,
-            )
+            for adapter in (None, *config.adapters):
+                await register_model(
+                    ModelInput.Tokens,
+                    ModelType.Chat | ModelType.Completions,
+                    endpoint,
+                    path,
+                    name,
+                    worker_type=WorkerType.Aggregated,
+                    runtime_config=runtime_config,
+                    kv_cache_block_size=block_size,
+                    lora_name=adapter,
+                    base_model_path=path if adapter else None,
+                    ignore_weights=True,
+                )
         except Exception as error:
             raise ConfigError("--model-path", path, f"a model that Dynamo can register ({error})") from error
-        log.info("registered", model=name, endpoint=config.path("generate"), workers=config.endpoint)
+        log.info(
+            "registered",
+            model=name,
+            adapters=",".join(config.adapters),
+            endpoint=config.path("generate"),
+            workers=config.endpoint,
+        )
 
     def _observe(self, endpoint: Any) -> None:
         metrics = Metrics(self.sources)

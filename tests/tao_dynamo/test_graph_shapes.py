@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from launch.health import post_json
 from launch.stack import Stack
 from tests.tao_dynamo.test_graph import at_rest, prompt, turn, wait_for
 
@@ -24,8 +25,9 @@ ENGINE = {"num-gpu-blocks-override": 256, "speedup-ratio": 20}
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    """One worker of two ranks."""
-    with Stack("graphs/tao_agg:Frontend", workers=1, config={"Worker": {**ENGINE, "data-parallel-size": 2}}) as running:
+    """One worker of two ranks, and two adapters (which the mocker takes for the model itself)."""
+    config = {"Worker": {**ENGINE, "data-parallel-size": 2}, "TaoRouter": {"tao-adapters": "a-lora,b-lora"}}
+    with Stack("graphs/tao_agg:Frontend", workers=1, config=config) as running:
         yield running
 
 
@@ -95,3 +97,21 @@ async def test_workers_that_this_router_is_not_for_are_named_and_get_nothing(sta
             answer = await client.post(f"{stack.url}/v1/completions", json=body)
         assert answer.status_code == 404
     assert stack.log("tao-router").count("event=worker_refused") == 4
+
+
+async def test_adapters_are_asked_for_by_name_and_share_no_blocks(stack: Stack) -> None:
+    models = [stack.model_name, "a-lora", "b-lora"]
+    ids = prompt(77, 320)
+    async with httpx.AsyncClient() as client:
+        listed = (await client.get(f"{stack.url}/v1/models")).json()["data"]
+        assert sorted(model["id"] for model in listed) == sorted(models)
+        for model in models:
+            body = {"model": model, "prompt": ids, "max_tokens": 3, "ignore_eos": True}
+            session = {"x-dynamo-session-id": f"of-{model}"}
+            answer = await client.post(f"{stack.url}/v1/completions", json=body, headers=session)
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["usage"]["completion_tokens"] == 3
+    # The same tokens: announced as the model's, they are no credit of a session that asked for an adapter.
+    port = stack.system_port("tao-router")
+    seen = [post_json(port, "/engine/tao/explain", {"session": f"of-{model}"})[1]["credits"] for model in models]
+    assert [bool(credit) for credit in seen] == [True, False, False]
