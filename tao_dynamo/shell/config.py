@@ -42,7 +42,7 @@ _SHELL_OPTIONS = (
         "adapters",
         str,
         "",
-        "LoRA adapters that the workers have loaded, separated by commas: clients ask for one by its name as for a model.",
+        "LoRA adapters that the workers have loaded, separated by commas; clients ask for one as they do for a model.",
     ),
     Option(
         "node-capacity",
