@@ -184,7 +184,7 @@ def test_a_request_full_of_nonsense_is_read_as_one_that_says_nothing() -> None:
     ask = read_request(
         {"token_ids": None, "agent_context": 7, "routing": {"priority": "high", "lora_name": 3}, "stop_conditions": []}
     )
-    assert ask == Ask(None, None, False, [], None, None, 0, 0, None, None, True)
+    assert ask == Ask(None, None, False, [], None, None, 0, 0, 0, None, None, True)
 
 
 def test_prompts_are_bounded_and_only_what_is_new_is_kept() -> None:
@@ -201,9 +201,9 @@ async def test_status_and_metrics_tell_who_waits_in_words() -> None:
     world = World()
     world.worker.gate = asyncio.Event()
     for number in range(2):
-        world.start(f"s{number}", 700, 100)
+        world.start(f"s{number}", 700, 200)
     await world.until(lambda: len(world.worker.served) == 2)
-    world.start("waits", 700, 100)
+    world.start("waits", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 1)
     sources = Sources(
         driver=world.driver,
@@ -221,7 +221,7 @@ async def test_status_and_metrics_tell_who_waits_in_words() -> None:
     told = status(sources)
     (line,) = told["waiting"]
     assert line["says"].startswith("session waits has waited 0.")
-    assert "needs 160 tokens" in line["says"]
+    assert "needs 272 tokens" in line["says"]
     assert told["turns"]["live"] == 3
     assert explain(sources, {"session": "waits"})["state"] == "waiting"
     assert "not known" in explain(sources, {"session": "nobody"})["error"]

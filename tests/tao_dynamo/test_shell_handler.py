@@ -47,10 +47,10 @@ async def test_a_request_without_a_session_passes_and_leaves_no_session() -> Non
 async def test_c8_a_client_that_leaves_while_it_waits_leaves_nothing() -> None:
     world = World()
     world.worker.gate = asyncio.Event()
-    first = [world.start(f"s{i}", 700, 100) for i in range(2)]
+    first = [world.start(f"s{i}", 700, 200) for i in range(2)]
     await world.until(lambda: len(world.worker.served) == 2)
     reserved = world.reserved()
-    waiting = world.start("waits", 700, 100)
+    waiting = world.start("waits", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 1)
     world.context["r3"].stop()
     assert await waiting == []
@@ -58,7 +58,7 @@ async def test_c8_a_client_that_leaves_while_it_waits_leaves_nothing() -> None:
     assert world.reserved() == reserved
     assert world.driver.live_turns == 2
     world.worker.gate.set()
-    assert [len(tokens) for tokens in await asyncio.gather(*first)] == [100, 100]
+    assert [len(tokens) for tokens in await asyncio.gather(*first)] == [200, 200]
     assert world.driver.live_turns == 0
 
 
@@ -66,9 +66,9 @@ async def test_c8_a_plan_for_a_client_that_has_left_places_the_next_one() -> Non
     world = World()
     world.worker.gate = asyncio.Event()
     for i in range(2):
-        world.start(f"s{i}", 700, 100)
+        world.start(f"s{i}", 700, 200)
     await world.until(lambda: len(world.worker.served) == 2)
-    gone, stays = world.start("gone", 700, 100), world.start("stays", 700, 100)
+    gone, stays = world.start("gone", 700, 200), world.start("stays", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 2)
     world.solver.gate = asyncio.Event()
     world.context["r1"].stop()
@@ -77,7 +77,7 @@ async def test_c8_a_plan_for_a_client_that_has_left_places_the_next_one() -> Non
     assert await gone == []
     world.solver.gate.set()
     world.worker.gate.set()
-    assert len(await stays) == 100
+    assert len(await stays) == 200
 
 
 async def test_c9_a_client_that_leaves_in_mid_stream_frees_its_room_once() -> None:
@@ -126,9 +126,9 @@ async def test_c11_an_end_answers_the_sessions_waiting_turn_at_once() -> None:
     world = World()
     world.worker.gate = asyncio.Event()
     for i in range(2):
-        world.start(f"s{i}", 700, 100)
+        world.start(f"s{i}", 700, 200)
     await world.until(lambda: len(world.worker.served) == 2)
-    waiting = world.start("s", 700, 100)
+    waiting = world.start("s", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 1)
     await world.start("s", 0, agent={"session_final": True})
     with pytest.raises(RefusedError, match="ended"):
@@ -170,12 +170,12 @@ async def test_overload_is_refused_past_the_limit() -> None:
     world = World(dataclasses.replace(DEFAULT, max_waiting=1))
     world.worker.gate = asyncio.Event()
     for i in range(2):
-        world.start(f"s{i}", 700, 100)
+        world.start(f"s{i}", 700, 200)
     await world.until(lambda: len(world.worker.served) == 2)
-    world.start("waits", 700, 100)
+    world.start("waits", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 1)
     with pytest.raises(RefusedError, match="limit is 1"):
-        await world.start("too many", 700, 100)
+        await world.start("too many", 700, 200)
 
 
 async def test_c15_a_solver_that_fails_twenty_times_does_not_stop_the_loop() -> None:

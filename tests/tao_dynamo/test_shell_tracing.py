@@ -111,13 +111,13 @@ async def test_a_wait_is_a_part_of_its_own_and_a_refusal_an_error(receiver: Rece
     world = World(dataclasses.replace(DEFAULT, idle_release_s=0.0))
     world.handler.tracing = sending
     world.worker.gate = asyncio.Event()
-    first = [world.start(f"s{i}", 700, 100) for i in range(2)]
+    first = [world.start(f"s{i}", 700, 200) for i in range(2)]
     await world.until(lambda: len(world.worker.served) == 2)
-    late = world.start("late", 700, 100)
+    late = world.start("late", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 1)
     world.worker.gate.set()
     for turn in (*first, late):
-        assert len(await turn) == 100
+        assert len(await turn) == 200
     with pytest.raises(Exception, match="1024"):
         await world.start("whale", 5000)
     sending.close()
