@@ -26,8 +26,7 @@ def common_pairs(pairs: Pairs, credit: int, banned: Flags, price: Ints, best: In
 
     Per pair: ``FIXED`` where leaving it out brings the bound below ``credit``, ``DEAD`` where taking it
     does, else ``OPEN``. First by the LP bound of the node (as in :mod:`solver.knapsack`); what that leaves
-    open, in the room that it leaves, by one table of prefixes and one of suffixes, where that is no more than
-    ``most`` pairs of the node.
+    open, in the room that it leaves, by one table of prefixes and one of suffixes, for ``most`` pairs in all.
     """
     status = np.full(len(pairs.node), DEAD, np.uint8)
     whole = best.sum() + price.sum() + pairs.slack
@@ -47,6 +46,7 @@ def common_pairs(pairs: Pairs, credit: int, banned: Flags, price: Ints, best: In
         least = credit * pairs.scale - (whole - best[n])
         core, left, base = _settled(pairs, price, pairs.capacity[n], size, least, status, work)
         if core <= most:
+            most -= core
             _probed(pairs, price, core, left, least - base, status, before, after, work)
         else:
             status[work.core[:core]] = OPEN

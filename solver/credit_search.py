@@ -26,6 +26,8 @@ BRANCH_ROUNDS = 30
 """Rounds of descent at the root, between two looks at the clock, and from there in every branch."""
 LOOK_EVERY = 8
 """Rounds at the root from one look at how many pairs are open to the next."""
+LOOK_PAIRS = 192
+"""Pairs that such a look may put through tables."""
 FEW_OPEN = 48
 """So few are better branched on at once."""
 ROOT_STEP, INNER_STEP = 0.5, 0.4
@@ -204,7 +206,7 @@ def solve_credit(pairs: Pairs, known: Flags, deadline: float) -> CreditResult:
         last = over or left == 0
         if credit_of(pairs, worth) > credit and (last or left % LOOK_EVERY == 0):
             # Which pairs are open; where that is many, the look is kept cheap.
-            status = common_pairs(pairs, credit + 1, nothing, price, best, ANY if last else FEW_OPEN // 2, work)
+            status = common_pairs(pairs, credit + 1, nothing, price, best, ANY if last else LOOK_PAIRS, work)
             over |= (status == OPEN).sum() <= FEW_OPEN
     bound = credit_of(pairs, worth)
     if bound > credit and now() < deadline:
