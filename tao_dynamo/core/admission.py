@@ -30,6 +30,8 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
     if session.turns and not _fits_beside(state, session, live):
         session = _branch(state, session, turn, t)
     state.touch(session, t)
+    if not session.turns and state.rooms and session.footprint > state.largest_capacity():
+        state.set_footprint(session, live.reserved)  # the nodes are smaller than they were, and so is its context
     session.widest = session.widest if session.turns else 0
     session.turns[turn.request_id] = live
     state.requests[turn.request_id] = session.id

@@ -13,15 +13,12 @@ from tao_dynamo.core.room import Room
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
 
-OVERDRAFT_BOUNDS = 5
-"""Waiting bounds in which the most that overdue sessions can owe is paid back."""
-
 
 def serve(state: State, t: float) -> list[Decision]:
     """Place overdue sessions, oldest first, while those so placed hold no more than their share of the room.
 
-    One overdue session may be served however big; what it holds above the share is paid back before the next, unless
-    nothing runs anywhere: then nobody pays for it.
+    One overdue session may be served however big; what it holds above the share is paid back before the next, in a
+    waiting bound at most, unless nothing runs anywhere: then nobody pays for it.
     """
     share = state.policy.overdue_share * state.rooms.total
     _account(state, share, t)
@@ -94,7 +91,7 @@ def _held(state: State) -> int:
 
 
 def _account(state: State, share: float, t: float) -> None:
-    state.overdraft.update(_held(state), t, share=share, limit_s=OVERDRAFT_BOUNDS * state.policy.waiting_bound_s)
+    state.overdraft.update(_held(state), t, share=share, limit_s=state.policy.waiting_bound_s)
 
 
 def _settle(state: State, session: Session, room: Room, t: float) -> list[Decision]:

@@ -22,7 +22,11 @@ ROOM = 16 * 256
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    config = {"Worker": {"num-gpu-blocks-override": ROOM // 16, "speedup-ratio": 6}}
+    # Each session takes half of the room: the followed one would wait long for the overdue to pay that back.
+    config = {
+        "Worker": {"num-gpu-blocks-override": ROOM // 16, "speedup-ratio": 6},
+        "TaoRouter": {"tao-overdue-share": 1.0},
+    }
     with Stack("graphs/tao_agg:Frontend", workers=2, config=config) as running:
         yield running
 

@@ -260,3 +260,13 @@ def test_a_long_tool_about_to_return_weighs_whole_again_and_its_node_is_kept_wit
     d.advance(3.5)
     assert d.used(A) <= 10_000, "it makes way itself, since the other one runs"
     assert d.core.explain("long", d.t).state.value == "paused"
+
+
+def test_a_session_that_has_shrunk_fits_nodes_that_have() -> None:
+    d = Driver(nodes={A: 10_000})
+    d.arrive("s1", 9000)
+    d.end("s1")
+    d.run(d.core.node_left(A, d.t))
+    d.run(d.core.node_joined(B, capacity_tokens=5000, block_size=1, t=d.t))
+    assert admitted(d.arrive("s1", 3000, request="r2")) == [("r2", B)], "not the 9,100 that it once had"
+    assert d.used(B) == 3100
