@@ -9,6 +9,8 @@ price of buying known: pausing costs the prefill of what is given up, keeping co
 
 from __future__ import annotations
 
+from itertools import islice
+
 from tao_dynamo.core import admission, pausing
 from tao_dynamo.core.decisions import Decision
 from tao_dynamo.core.policy import REFERENCE_REFILL_S
@@ -17,7 +19,13 @@ from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
 
 NODES_A_LOOK = 8
-"""Nodes at rest that one look takes in: each costs a prediction per session there."""
+"""Nodes at rest that one look takes in at most: each costs a prediction per session there."""
+WAITING_A_NODE = 256
+"""Waiting sessions that are looked at for one node; where more wait, others the next time."""
+OVERDUE_A_NODE = 64
+"""Of the overdue so many are looked at each time besides."""
+ENOUGH = 512
+"""Sessions, there and waiting, after which a look goes to no further node: it costs some 2 us for each."""
 
 
 def make_way(state: State, t: float) -> list[Decision]:
@@ -25,8 +33,13 @@ def make_way(state: State, t: float) -> list[Decision]:
     if not state.policy.work_conserving or not state.waiting:
         return []
     out: list[Decision] = []
-    for room in state.rooms.at_rest(NODES_A_LOOK):
-        out += make_way_on(state, room, t)
+    looked_at = 0
+    for _ in range(min(NODES_A_LOOK, state.rooms.resting)):
+        for room in state.rooms.at_rest(1):
+            looked_at += len(room.holders) + min(len(state.waiting), WAITING_A_NODE)
+            out += make_way_on(state, room, t)
+        if looked_at >= ENOUGH:
+            break
     return out
 
 
@@ -67,13 +80,30 @@ def _first(state: State, room: Room, leaving: list[Session], t: float) -> Sessio
     """Of the waiting sessions that fit once the others have left: the overdue, by class, credit here, age."""
     own, prefixes = room.freed_by_all([s.id for s in leaving])
     freed = own + sum(prefixes.values())
+    most = room.capacity - room.used + freed
 
     def fits(session: Session) -> bool:
-        again = prefixes.get(session.prefix.key, 0) if session.prefix is not None else 0
-        return session.claimed is None and _fits(state, room, session, freed - again)
+        shared, again = 0, 0
+        if session.prefix is not None:
+            shared, again = session.prefix.tokens, prefixes.get(session.prefix.key, 0)
+        if state.cost(session) - shared > most or session.claimed is not None:
+            return False
+        return _fits(state, room, session, freed - again)
 
-    fit = [session for session in state.waiting.values() if fits(session)]
+    fit = [session for session in _some_waiting(state) if fits(session)]
     return max(fit, key=lambda s: _urgency(state, s, room, t), default=None)
+
+
+def _some_waiting(state: State) -> list[Session]:
+    """All that wait where they are few, else the longest overdue and a part of the others, another one each time."""
+    waiting = state.waiting.values()
+    if len(waiting) <= WAITING_A_NODE:
+        return list(waiting)
+    start = state.looked_up_to % len(waiting)
+    some = list(islice(waiting, start, start + WAITING_A_NODE))
+    some += islice(waiting, WAITING_A_NODE - len(some))
+    state.looked_up_to = start + WAITING_A_NODE + 1  # not in step with the nodes, which take turns as well
+    return [*islice(state.pressing, OVERDUE_A_NODE), *some]
 
 
 def _urgency(state: State, session: Session, room: Room, t: float) -> tuple[bool, int, int, float]:

@@ -14,7 +14,8 @@ class Overdraft:
 
     def __init__(self) -> None:
         self.token_s = 0.0
-        self._held = 0
+        self.held = 0
+        """Tokens that they hold, as far as the account is kept."""
         self._since: float | None = None
 
     def update(self, held: int, t: float, *, share: float, limit_s: float) -> None:
@@ -27,6 +28,6 @@ class Overdraft:
             limit_s: seconds in which a share pays the most that can be owed, so that nobody waits for ever.
         """
         if self._since is not None:
-            owed = self.token_s + (self._held - share) * (t - self._since)
+            owed = self.token_s + (self.held - share) * (t - self._since)
             self.token_s = min(max(0.0, owed), share * limit_s)
-        self._held, self._since = held, t
+        self.held, self._since = held, t

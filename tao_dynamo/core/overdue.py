@@ -21,7 +21,7 @@ def serve(state: State, t: float) -> list[Decision]:
     waiting bound at most, unless nothing runs anywhere: then nobody pays for it.
     """
     share = state.policy.overdue_share * state.rooms.total
-    _account(state, share, t)
+    account(state, t)
     if not state.pressing:
         return []
     out: list[Decision] = []
@@ -39,8 +39,14 @@ def serve(state: State, t: float) -> list[Decision]:
             break
         held += cost
         out += _serve_one(state, session, cost, t)
-    _account(state, share, t)
+    account(state, t)
     return out
+
+
+def account(state: State, t: float) -> None:
+    """Keep the account of what the overdue hold up to date: to be called whenever they may hold less or more."""
+    share = state.policy.overdue_share * state.rooms.total
+    state.overdraft.update(_held(state), t, share=share, limit_s=state.policy.waiting_bound_s)
 
 
 def look(state: State, session: Session, t: float) -> bool:
@@ -88,10 +94,6 @@ def _held(state: State) -> int:
     return state.rooms.claimed + sum(
         state.rooms[s.node].held_by(s.id) for s in state.overdue_holders.values() if s.node
     )
-
-
-def _account(state: State, share: float, t: float) -> None:
-    state.overdraft.update(_held(state), t, share=share, limit_s=state.policy.waiting_bound_s)
 
 
 def _settle(state: State, session: Session, room: Room, t: float) -> list[Decision]:

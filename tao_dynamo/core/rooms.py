@@ -88,6 +88,12 @@ class Rooms(dict[NodeId, Room]):
         self._refresh()
         return [self[node] for node in self._idle]
 
+    @property
+    def resting(self) -> int:
+        """How many nodes are at rest."""
+        self._refresh()
+        return len(self._resting)
+
     def at_rest(self, limit: int) -> list[Room]:
         """At most so many of the nodes on which room is held and nothing runs; those given come last the next time."""
         self._refresh()

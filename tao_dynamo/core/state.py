@@ -50,6 +50,7 @@ class State:
         self.opportunity = False
         self.host_tier = False
         self.contexts = 0
+        self.looked_up_to = 0
         self.counters: Counter[str] = Counter()
         self._next_index = 1
 

@@ -3,9 +3,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+import pytest
+
+from kv_events.types import NodeId
+from tao_dynamo.core import conserving
 from tao_dynamo.core.policy import PAPER
+from tao_dynamo.core.session import Session
+from tao_dynamo.core.state import State
+from tao_dynamo.core.turn import Turn
 from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, admitted, paused
 
 RATE = 1000.0
@@ -133,3 +141,47 @@ def test_the_papers_mode_does_not() -> None:
     d = Driver(replace(PAPER, prefill_rate=RATE), {A: 10_000})
     in_a_tool(d, "s1", 6000, 500.0)
     assert paused(d.arrive("s2", 5000)) == []
+
+
+def many_arrive(d: Driver, names: list[str], tokens: int) -> list[tuple[str, NodeId]]:
+    """Those admitted as they come."""
+    turns = [Turn(f"r-{name}", name, tokens, 100) for name in names]
+    return [one for turn in turns for one in admitted(d.run(d.core.turn_arrived(turn, d.t)))]
+
+
+def resting_nodes(n: int) -> Driver:
+    """Nodes on which one session is in a long tool and another's tool is about to return, for ever."""
+    d = Driver(CONSERVING, {NodeId(k, 0): 10_000 for k in range(n)})
+    for k in range(n):
+        in_a_tool(d, f"short{k}", 3900, 0.5)
+    for k in range(n):
+        in_a_tool(d, f"long{k}", 3900, 500.0)
+    return d
+
+
+def test_a_look_is_bounded_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = resting_nodes(16)
+    assert many_arrive(d, [f"big{k}" for k in range(1200)], 8500) == []
+    asked = Counter[str]()
+
+    def counted(state: State, session: Session) -> int:
+        asked[session.id] += 1
+        return cost(state, session)
+
+    cost = State.cost
+    monkeypatch.setattr(State, "cost", counted)
+    assert conserving.make_way(d.core._state, d.t) == []
+    assert asked.total() <= conserving.ENOUGH + conserving.WAITING_A_NODE
+    for _ in range(5):
+        conserving.make_way(d.core._state, d.t)
+    assert len(asked) == 1200, "each has its turn"
+
+
+def test_one_that_fits_is_found_among_many_that_do_not() -> None:
+    d = resting_nodes(2)
+    assert many_arrive(d, [f"big{k}" for k in range(600)], 8500) == []
+    out = many_arrive(d, ["fits"], 4000)
+    out += many_arrive(d, [f"more{k}" for k in range(30)], 8500)
+    for _ in range(5):
+        out += admitted(d.advance(1.0))
+    assert [request for request, _ in out] == ["r-fits"]

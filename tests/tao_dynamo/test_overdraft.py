@@ -87,3 +87,18 @@ def served_after_quiet(d: Driver) -> float:
     while not any(request == "r-big1" for request, _ in admitted(d.advance(0.5))):
         assert d.t - began < 100.0
     return d.t - began
+
+
+def test_what_an_overdue_session_no_longer_holds_is_owed_no_further() -> None:
+    d = overdue_on_busy_nodes(0.05)
+    first = served_after(d, "big0")
+    names = [f"s{i}" for i in range(16)]
+    for name in (*names, "big0", "big1"):
+        d.end(name)
+    for name in ("big0", "big1", *names):
+        d.run(d.core.session_ended(name, d.t))
+    d.advance(600.0)  # nobody waits
+    for name in names:
+        d.arrive(name, 1000, output=50)
+    d.arrive("big2", 4000)
+    assert served_after(d, "big2") <= first
