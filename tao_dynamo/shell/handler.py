@@ -173,7 +173,8 @@ class Handler:
             if value is not None and len(value) > MAX_ID_CHARS:
                 self.counters["refused_long_ids"] += 1
                 raise self._failures.wrong(f"a {name} id of {len(value)} characters; at most {MAX_ID_CHARS} are taken")
-        if ask.session_id is None and (needed := len(ask.tokens) + ask.least_output) > self._workers.largest_node:
+        refused = ask.session_id is None and self._driver.scheduler.policy.never_fits == "refuse"
+        if refused and (needed := len(ask.tokens) + ask.least_output) > self._workers.largest_node:
             self.counters["refused_never_fits"] += 1
             room = self._workers.largest_node
             raise self._failures.wrong(f"the request needs {needed} tokens of KV room; the largest node holds {room}")

@@ -189,7 +189,7 @@ class Answer:
                 self.over = True
             else:
                 raise WireError(f"an unknown control message on the response plane: {header[:80]!r}")
-        except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise WireError(f"an unreadable message on the response plane: {error}") from error
 
     def skim(self, data: bytes, at: int, into: list[Chunk]) -> int:
@@ -246,7 +246,7 @@ def handshake(header: bytes) -> str:
     """
     try:
         subject = _json(header)["subject"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"no handshake on the response plane: {header[:80]!r}") from error
     return str(subject)
 

@@ -279,3 +279,11 @@ async def test_what_no_node_can_hold_to_its_end_is_refused_with_both_numbers(
     may_end = {"max_tokens": 900, "ignore_eos": True, "stop": ["\n"]}
     assert len(await world.start(session and "a", 200, stop_conditions=may_end, routing={})) == 900
     assert len(await world.start(session and "b", 100, **more)) == 900
+
+
+async def test_where_the_large_run_alone_a_request_without_a_session_is_let_through_as_well() -> None:
+    world = World(dataclasses.replace(DEFAULT, never_fits="alone"))
+    more = {"stop_conditions": {"max_tokens": 900, "ignore_eos": True}, "routing": {}}
+    for session in ("s", None):
+        assert len(await world.start(session, 200, **more)) == 900
+    assert not world.handler.counters["refused_never_fits"]

@@ -119,14 +119,19 @@ def test_a_worker_that_cannot_begin_says_so_in_the_prologue() -> None:
 
 @pytest.mark.parametrize(
     "nonsense",
-    [part(b"", b"\xc1"), part(b"", b"\x01"), part(b'"hello"'), part(b"{"), part(b"[]"), part(b"", b"\x80")],
+    [
+        *(part(b"", b"\xc1"), part(b"", b"\x01"), part(b'"hello"'), part(b"{"), part(b"[]"), part(b"", b"\x80")),
+        *(part(b"", b"\x91" * 5000 + b"\x01"), part(b"[" * 5000)),
+    ],
 )
 def test_what_is_not_this_protocol_is_refused(nonsense: bytes) -> None:
     with pytest.raises(WireError):
         read(part(HANDSHAKE) + part(PROLOGUE) + nonsense)
 
 
-@pytest.mark.parametrize("nonsense", [part(b"GET / HTTP/1.1"), b"GET / HTTP/1.1\r\nhost: here\r\n\r\n" + bytes(30)])
+@pytest.mark.parametrize(
+    "nonsense", [part(b"GET / HTTP/1.1"), part(b"[" * 5000), b"GET / HTTP/1.1\r\nhost: here\r\n\r\n" + bytes(30)]
+)
 def test_a_stranger_on_the_answers_port_is_refused(nonsense: bytes) -> None:
     with pytest.raises(WireError):
         read(nonsense)
