@@ -43,6 +43,11 @@ def make_way(state: State, t: float) -> list[Decision]:
     return out
 
 
+def make_way_at_once(state: State, t: float) -> list[Decision]:
+    """A turn has arrived: where it is the only one that waits it need not wait for the next sweep."""
+    return make_way(state, t) if len(state.waiting) == 1 else []
+
+
 def make_way_on(state: State, room: Room, t: float) -> list[Decision]:
     """Give a waiting session that fits nowhere the place of sessions in long tool calls on this node, if it rests."""
     if not (state.policy.work_conserving and state.waiting and room.at_rest):

@@ -107,7 +107,7 @@ class Scheduler:
         if turn.session_id is None:
             return self._after(admission.arrive_guest(self._state, turn, t), t)
         out = admission.arrive(self._state, turn, t)
-        return self._after(out or conserving.make_way(self._state, t), t)
+        return self._after(out or conserving.make_way_at_once(self._state, t), t)
 
     def first_token(self, request_id: str, t: float) -> list[Decision]:
         """The turn's first token came back: its prompt is on the node."""
