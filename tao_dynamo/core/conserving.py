@@ -25,7 +25,7 @@ WAITING_A_NODE = 256
 OVERDUE_A_NODE = 64
 """Of the overdue so many are looked at each time besides."""
 ENOUGH = 512
-"""Sessions, there and waiting, after which a look goes to no further node: it costs some 2 us for each."""
+"""Sessions, there and waiting, looked at in vain, after which a look goes to no further node: some 2 us for each."""
 
 
 def make_way(state: State, t: float) -> list[Decision]:
@@ -33,12 +33,14 @@ def make_way(state: State, t: float) -> list[Decision]:
     if not state.policy.work_conserving or not state.waiting:
         return []
     out: list[Decision] = []
-    looked_at = 0
+    in_vain = 0
     for _ in range(min(NODES_A_LOOK, state.rooms.resting)):
         for room in state.rooms.at_rest(1):
-            looked_at += len(room.holders) + min(len(state.waiting), WAITING_A_NODE)
-            out += make_way_on(state, room, t)
-        if looked_at >= ENOUGH:
+            most = len(room.holders) + min(len(state.waiting), WAITING_A_NODE)
+            made = make_way_on(state, room, t)
+            in_vain += 0 if made else most
+            out += made
+        if in_vain >= ENOUGH:
             break
     return out
 
