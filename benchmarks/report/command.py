@@ -67,12 +67,10 @@ def blocks(data: Data) -> dict[str, Callable[[], str]]:
         "solving": partial(tables.solving, data),
         "snapshots": partial(tables.snapshots, data),
         "live-mock": lambda: tables.side_by_side(data.live("live.jsonl"), _LIVE),
-        "live-quiet": lambda: tables.side_by_side(data.live("live-quiet.jsonl"), _LIVE),
         "live-vllm": lambda: tables.side_by_side(data.live("vllm.jsonl"), _LIVE),
         "calibration-replay": partial(tables.calibration, data, "calibration-replay.jsonl"),
         "calibration-replay-roomy": partial(tables.calibration, data, "calibration-replay-roomy.jsonl"),
         "calibration-live": partial(tables.calibration, data, "calibration-live.jsonl"),
-        "calibration-live-quiet": partial(tables.calibration, data, "calibration-live-quiet.jsonl"),
     }
     for setup in dict.fromkeys(cell.setup for cell in data.cells):
         made[f"changes-{setup}"] = partial(tables.changes, data, setup)
