@@ -28,7 +28,8 @@ def serve(state: State, t: float) -> list[Decision]:
     claimants = [state.sessions[session_id] for session_id in state.rooms.claimants()]
     for session in sorted(claimants, key=lambda s: s.pressing or (t, s.index)):
         out += _serve_one(state, session, state.cost(session), t)
-    held = _held(state)
+    tried = bool(claimants)
+    held = _held(state) if tried else state.overdraft.held
     for session in state.pressing:
         if session.claimed is not None:
             continue
@@ -38,8 +39,10 @@ def serve(state: State, t: float) -> list[Decision]:
         if state.overdraft.token_s > 0 and not state.rooms.nothing_runs():
             break
         held += cost
+        tried = True
         out += _serve_one(state, session, cost, t)
-    account(state, t)
+    if tried:
+        account(state, t)
     return out
 
 

@@ -75,9 +75,9 @@ class Solving:
     def request(self, t: float) -> list[Decision]:
         """A restart opportunity: serve the overdue, then ask for a solve unless one is in flight or too recent."""
         state = self._state
-        if state.overdraft.held:
-            overdue.account(state, t)  # else what they give back while nobody waits would be owed on and on
         if not state.opportunity or not state.rooms or not (state.waiting or state.returning):
+            if state.overdraft.held:
+                overdue.account(state, t)  # else what they give back while nobody waits would be owed on and on
             return []
         out = overdue.serve(state, t)
         if not (state.waiting or state.returning):
