@@ -107,6 +107,7 @@ PAPER = replace(
     long_tool_factor=1.0,
     host_tier="off",
     host_credit=0.0,
+    crowded_at=0.0,
     work_conserving=False,
     overdue_share=1.0,
     shared_prefixes=False,

@@ -137,7 +137,7 @@ def test_a_turn_with_that_prefix_needs_it_again() -> None:
 
 
 def test_the_papers_mode_does_not() -> None:
-    assert not PAPER.work_conserving
+    assert (PAPER.work_conserving, PAPER.crowded_at) == (False, 0.0)
     d = Driver(replace(PAPER, prefill_rate=RATE), {A: 10_000})
     in_a_tool(d, "s1", 6000, 500.0)
     assert paused(d.arrive("s2", 5000)) == []
