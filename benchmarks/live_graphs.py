@@ -55,6 +55,18 @@ def graph(args: argparse.Namespace, arm: Arm, workers: Stack | None) -> Iterator
             stack.assembly = _joined(stack.assembly, workers)
         with stack:
             yield stack
+        if workers is not None:
+            forget_routers(workers.assembly.site.discovery, stack.namespace)
+
+
+def forget_routers(discovery: Path, namespace: str) -> None:
+    """Take away what the processes of a namespace left in the discovery that the next run shares.
+
+    ``dynamo.thunderagent_router`` leaves its entries behind; the next run's frontend would send every other turn to it,
+    and answer those with 503.
+    """
+    for entry in discovery.glob(f"v1/*/{namespace}%2F*"):
+        entry.unlink(missing_ok=True)
 
 
 def _joined(assembly: Assembly, workers: Stack) -> Assembly:
