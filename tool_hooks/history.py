@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 
 MIN_SAMPLES = 2
@@ -46,10 +46,6 @@ class Window:
     def ordered(self) -> list[float]:
         """The durations, shortest first. The window's own list: read it, do not change it."""
         return self._sorted
-
-    def longer_than(self, seconds: float) -> int:
-        """How many of the durations are > ``seconds``."""
-        return len(self._sorted) - bisect_right(self._sorted, seconds)
 
     def mean_and_margin(self, delta: float) -> tuple[float, float]:
         """Mean, and the Maurer-Pontil empirical-Bernstein margin at confidence ``1 - delta``, in seconds.
