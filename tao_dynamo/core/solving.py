@@ -101,12 +101,11 @@ class Solving:
         if not chosen or not rooms:
             self._asked_at = None
             return None
-        savings = _prefix_members(chosen) if state.policy.shared_prefixes else {}
-        kept = _prefixes_to_set_aside(state, savings)
+        kept, charged = _set_aside(state, _prefix_members(chosen) if state.policy.shared_prefixes else {})
         whole = [state.cost(session) for session in chosen]
         costs = [_added_cost(session, cost, kept) for session, cost in zip(chosen, whole, strict=True)]
         quantum = state.policy.quantum or _quantum(rooms.most_residual(), max(r.block_size for r in rooms.values()))
-        nodes = _nodes(state, kept, chosen, -(-min(costs) // quantum) * quantum, quantum)
+        nodes = _nodes(state, charged, -(-min(costs) // quantum) * quantum, quantum)
         largest = max(node.capacity for node in nodes)
         if min(costs) > largest:  # before the credits, which are what a snapshot costs
             state.counters["solves_skipped"] += 1
@@ -226,10 +225,11 @@ class Solving:
         self, session: Session, cost: int, whole: int, t: float, promised: Counter[tuple[str, NodeId]]
     ) -> Candidate:
         state = self._state
-        own = state.credits(session, t, promised)
-        if session.parent is not None and not session.footprint:
-            promised.update((session.parent, node) for node in own)
-        credit = {state.rooms[node].name: tokens for node, tokens in own.items()}
+        credit: dict[str, int] = {}
+        if own := state.credits(session, t, promised):
+            if session.parent is not None and not session.footprint:
+                promised.update((session.parent, node) for node in own)
+            credit = {state.rooms[node].name: tokens for node, tokens in own.items()}
         return Candidate(
             session.id,
             cost,
@@ -257,47 +257,47 @@ def _prefix_members(chosen: list[Session]) -> dict[int, tuple[int, int]]:
     return members
 
 
-def _prefixes_to_set_aside(state: State, members: dict[int, tuple[int, int]]) -> set[int]:
-    """Prefixes that are charged to the nodes and not to each candidate.
+def _set_aside(state: State, members: dict[int, tuple[int, int]]) -> tuple[set[int], Counter[NodeId]]:
+    """The prefixes that are charged to the nodes and not to each candidate, and the tokens charged on each node.
 
     The solver's costs add up, a shared prefix does not. So a prefix that every node already holds, or that several
     candidates share, is charged once to the node. Those that save most come first, while what they
     take fits a share of the room; the others stay in their candidates' costs, which is an upper bound.
     """
     kept: set[int] = set()
+    charged: Counter[NodeId] = Counter()
+    if not members:
+        return kept, charged
     missing: dict[int, list[Room]] = {key: [] for key in members}
     for room in state.rooms.values():
         for key in members.keys() - room.prefixes:
             missing[key].append(room)
     mark = state.rooms.mark
-    set_aside: Counter[NodeId] = Counter()
     by_saving = sorted(members.items(), key=lambda item: -(item[1][0] - 1) * item[1][1])
     for key, (count, tokens) in by_saving:
         if count < 2 and missing[key]:
             continue
         if all(
-            set_aside[r.node] + tokens <= max(PREFIX_SHARE * r.residual(mark), tokens if not set_aside[r.node] else 0)
+            charged[r.node] + tokens <= max(PREFIX_SHARE * r.residual(mark), tokens if not charged[r.node] else 0)
             for r in missing[key]
         ):
             kept.add(key)
-            set_aside.update({room.node: tokens for room in missing[key]})
-    return kept
+            charged.update({room.node: tokens for room in missing[key]})
+    return kept, charged
 
 
-def _nodes(state: State, kept: set[int], chosen: list[Session], least: int, quantum: int) -> tuple[Node, ...]:
+def _nodes(state: State, charged: Counter[NodeId], least: int, quantum: int) -> tuple[Node, ...]:
     """The nodes with their residual tokens, less the shared prefixes that are charged to them.
 
     An idle node on which even the candidate of the ``least`` cost, as the solver rounds it, does not fit under the
     admission mark offers its whole room: since each would take more than half of it, one at most gets it.
     """
-    tokens = {s.prefix.key: s.prefix.tokens for s in chosen if s.prefix is not None and s.prefix.key in kept}
     mark = state.rooms.mark
     nodes: list[Node] = []
     for room in state.rooms.values():
-        charged = sum(tokens[key] for key in tokens.keys() - room.prefixes)
-        capacity = room.residual(mark) - charged
+        capacity = room.residual(mark) - charged[room.node]
         if room.idle and least > capacity // quantum * quantum and 2 * least > room.capacity:
-            capacity = room.capacity - charged
+            capacity = room.capacity - charged[room.node]
         nodes.append(Node(room.name, max(0, capacity)))
     return tuple(nodes)
 

@@ -165,6 +165,9 @@ class State:
             return {}
         # In a host tier that holds whoever waits nothing grows old: what is there counts in full.
         found = self.credit.resident(session.id) if self.host_tier else self.credit.credits(session.id, t)
+        inherits = session.parent is not None and not session.footprint
+        if not found and not inherits:
+            return {}
         own = {node: tokens for node, tokens in found.items() if tokens > 0 and node in self.rooms}
         if own and session.prefix is not None:
             shared, resident = session.prefix.tokens, self.credit.resident(session.id)
@@ -173,7 +176,7 @@ class State:
                 own[node] = tokens * (whole - shared) // whole if whole > shared else 0
                 if not own[node]:
                     del own[node]
-        if session.parent is not None and not session.footprint:
+        if inherits:
             for node, tokens in family.inherited(self, session, t, promised).items():
                 own[node] = max(own.get(node, 0), tokens)
         return own
