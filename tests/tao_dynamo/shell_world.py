@@ -12,6 +12,7 @@ from kv_events.follow import Follower
 from kv_events.index import BlockIndex
 from kv_events.types import NodeId
 from solver.front import solve
+from solver.planner import Planner
 from solver.problem import Plan, Problem
 from tao_dynamo.core.decisions import Refuse
 from tao_dynamo.core.policy import DEFAULT, Policy
@@ -20,6 +21,7 @@ from tao_dynamo.shell.bus import Bus
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.loop import Driver
 from tao_dynamo.shell.prompts import Prompts
+from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.workers import Workers
 from tests.tao_dynamo.test_shell_workers import FakeDiscovery, card
 from tool_hooks.predictor import Predictor
@@ -195,3 +197,16 @@ class World:
 
     def reserved(self) -> int:
         return sum(node.reserved for node in self.driver.scheduler.statistics(self.driver.clock()).nodes)
+
+    def sources(self) -> Sources:
+        """Everything that metrics and status ask."""
+        return Sources(
+            driver=self.driver,
+            handler=self.handler,
+            bus=self.bus,
+            workers=self.workers,
+            index=self.index,
+            predictor=self.predictor,
+            planner=Planner(),
+            reader=None,
+        )

@@ -11,12 +11,10 @@ from kv_events.chain import block_hashes
 from kv_events.reader import Connection
 from kv_events.types import NodeId
 from kv_events.wire import DEVICE, Envelope, KvBatch, KvEvent, KvMetrics, Stored
-from solver.planner import Planner
 from tao_dynamo.errors import StackError
 from tao_dynamo.shell.bus import RouterDump
 from tao_dynamo.shell.metrics import FAMILIES, HISTOGRAMS, PREFIX, Metrics
 from tao_dynamo.shell.prompts import Ask, Prompts, guest_hashes, read_request
-from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.status import explain, status
 from tao_dynamo.shell.tenants import Tenants
 from tests.tao_dynamo.shell_world import World
@@ -205,16 +203,7 @@ async def test_status_and_metrics_tell_who_waits_in_words() -> None:
     await world.until(lambda: len(world.worker.served) == 2)
     world.start("waits", 700, 200)
     await world.until(lambda: world.states()["waiting"] == 1)
-    sources = Sources(
-        driver=world.driver,
-        handler=world.handler,
-        bus=world.bus,
-        workers=world.workers,
-        index=world.index,
-        predictor=world.predictor,
-        planner=Planner(),
-        reader=None,
-    )
+    sources = world.sources()
     for state, connected in ((Connection.DISCONNECTED, 0), (Connection.RECONNECTED, 1)):
         world.bus.on_connection(state)
         assert sources.figures()["event_bus_connected"] == connected  # C16

@@ -9,25 +9,11 @@ from typing import Any
 import pytest
 
 from kv_events.types import NodeId
-from solver.planner import Planner
 from tao_dynamo.shell import snapshot as module
 from tao_dynamo.shell.snapshot import snapshot
 from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.status import explain
 from tests.tao_dynamo.shell_world import World
-
-
-def sources(world: World) -> Sources:
-    return Sources(
-        driver=world.driver,
-        handler=world.handler,
-        bus=world.bus,
-        workers=world.workers,
-        index=world.index,
-        predictor=world.predictor,
-        planner=Planner(),
-        reader=None,
-    )
 
 
 async def crowd(world: World, waiting: int = 3) -> Sources:
@@ -39,7 +25,7 @@ async def crowd(world: World, waiting: int = 3) -> Sources:
     for number in range(waiting):
         world.start(f"w{number}", 600 + number, 100)
     await world.until(lambda: world.states()["waiting"] == waiting)
-    return sources(world)
+    return world.sources()
 
 
 async def test_who_waits_comes_first_in_order_each_with_its_reason() -> None:
@@ -77,7 +63,7 @@ async def test_a_tool_is_shown_with_how_long_it_ran_and_what_is_expected_of_it()
     world.predictor.started("s", "c1", "pytest", t, declared_s=20.0)
     world.predictor.started("s", "c2", "grep", t, declared_s=2.0)
     world.driver.feed(world.driver.scheduler.tool_changed, "s")
-    told = sources(world)
+    told = world.sources()
     (row,) = (await snapshot(told)).sessions
     assert (row.state, row.tool, row.calls, row.source) == ("tool", "pytest", 2, "declared")
     assert row.returns_in_s == pytest.approx(20.0, abs=2.0)
@@ -92,7 +78,7 @@ async def test_a_session_that_goes_while_it_is_looked_at_is_left_out(monkeypatch
     world = World(blocks=4096)
     for number in range(70):
         await world.start(f"s{number}", 32, 2)
-    told = sources(world)
+    told = world.sources()
     monkeypatch.setattr(module, "STEP_S", 0.0)  # the event loop has its turn after every few sessions
     looking = asyncio.create_task(snapshot(told))
     for _ in range(2):
@@ -109,7 +95,7 @@ async def test_others_have_their_turn_while_many_sessions_are_read(monkeypatch: 
     for number in range(320):
         await world.start(f"s{number}", 32, 1)
     monkeypatch.setattr(module, "STEP_S", 0.0)
-    looking = asyncio.create_task(snapshot(sources(world)))
+    looking = asyncio.create_task(snapshot(world.sources()))
     turns = 0
     while not looking.done():
         turns += 1
@@ -137,7 +123,7 @@ async def test_what_an_operator_should_know_is_said_in_words() -> None:
 
 async def test_that_the_planner_has_long_been_left_out_is_said() -> None:
     world = World()
-    told = sources(world)
+    told = world.sources()
     world.worker.gate = asyncio.Event()
     turns = []
     for number in range(14):
@@ -154,4 +140,4 @@ async def test_that_the_planner_has_long_been_left_out_is_said() -> None:
 
 @pytest.mark.parametrize("body", [{}, [], "s0", None, 5, {"session": 5}, {"session": ""}])
 async def test_what_asks_for_no_session_is_told_how_to_ask(body: object) -> None:
-    assert explain(sources(World()), body) == {"error": 'send {"session": "<id>"}'}
+    assert explain(World().sources(), body) == {"error": 'send {"session": "<id>"}'}
