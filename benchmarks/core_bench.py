@@ -37,12 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tao-bench core", description=__doc__, formatter_class=options.Help)
     sizes = Sizes()
     parser.add_argument("--sessions", type=options.whole(1), default=sizes.sessions, help="live sessions")
+    parser.add_argument(
+        "--waiting",
+        type=options.whole(0),
+        default=sizes.waiting,
+        help="sessions that wait, steered by how long tools run",
+    )
     parser.add_argument("--nodes", type=options.whole(2), default=sizes.nodes, help="nodes")
     parser.add_argument(
         "--node-tokens",
         type=options.whole(65_536),
         default=sizes.node_tokens,
-        help="KV room of a node; by default so much that some 2,000 sessions wait",
+        help="KV room of a node",
     )
     parser.add_argument("--solve-s", type=options.number(0.0), default=sizes.solve_s, help="seconds that a plan takes")
     parser.add_argument("--events", type=options.whole(1), default=300_000, help="events that are timed")
@@ -56,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=None, help="write the figures here too (default: nowhere)")
     args = parser.parse_args(argv)
     options.writable(args.json, "--json")
-    lab = Lab(Sizes(args.sessions, args.nodes, args.node_tokens, args.solve_s, seed=args.seed))
+    lab = Lab(Sizes(args.sessions, args.waiting, args.nodes, args.node_tokens, args.solve_s, seed=args.seed))
     memory: list[tuple[int, float]] = []
     before = gc.get_threshold()
     gc.set_threshold(*garbage.THRESHOLDS)  # as the router has it

@@ -38,13 +38,22 @@ GROWTH = (200, 800)
 """Tokens by which a session's context grows with a turn."""
 LOAD_EVERY_S = 1.0
 CHURN_EVERY_S = 30.0
+TOOL_S = (0.6, 6.0, 120.0)
+"""Mean length of a tool call: at least, while as many wait as should, at most."""
+STEER = 3
+"""Power of the ratio of those that wait to those that should by which tool calls are longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything. ``solve_s``: virtual time from asking for a plan to having it."""
+    """How much of everything.
+
+    ``waiting``: about so many sessions wait, by the length of the tool calls. ``solve_s``: virtual time from asking for
+    a plan to having it.
+    """
 
     sessions: int = 20_000
+    waiting: int = 2_000
     nodes: int = 512
     node_tokens: int = 177_000
     solve_s: float = 0.1
@@ -178,6 +187,7 @@ class Lab:
         self.times: dict[str, Times] = defaultdict(Times)
         """How long calls took, by event; a snapshot is not an event."""
         self._dice = random.Random(sizes.seed)
+        self._tool_s = TOOL_S[1]
         self._tables = Tables()
         policy = replace(DEFAULT, max_sessions=4 * sizes.sessions, max_waiting=sizes.sessions)
         self.core = Scheduler(policy, credit=self._tables, readiness=self._tables)
@@ -239,7 +249,10 @@ class Lab:
         if snapshot is None:
             return
         self.solves += 1
-        self.waited += self.core.waiting
+        waiting = self.core.waiting
+        self.waited += waiting
+        least, usual, most = TOOL_S
+        self._tool_s = min(most, max(least, usual * (waiting / self.sizes.waiting) ** STEER))
         plan = first_fit(snapshot.problem)
         self._at(
             self.now + self.sizes.solve_s,
@@ -345,7 +358,7 @@ class Lab:
             self._call("session_ended", lambda: self.core.session_ended(agent.name, self.now))
             self._at(self.now + 1.0, self._begin)
             return
-        seconds = self._dice.expovariate(1 / 6.0)
+        seconds = self._dice.expovariate(1 / self._tool_s)
         self._tables.tools[agent.name] = (self.now, self.now + seconds)
         self._call("tool_changed", lambda: self.core.tool_changed(agent.name, self.now))
 
