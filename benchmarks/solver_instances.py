@@ -11,8 +11,12 @@ from solver.problem import Candidate, Node, Problem
 from tao_dynamo.errors import UsageError
 
 QUANTUM = 1024
-KINDS = ("tight-few", "tight-many", "loose-few", "loose-many", "tight-burst", "loose-burst")
-"""Room against demand, then homes of a candidate: few (one or two), many (half of the nodes), burst (none)."""
+KINDS = (
+    *("tight-few", "tight-many", "loose-few", "loose-many", "tight-burst", "loose-burst"),
+    *("tight-several", "loose-several"),
+)
+"""Room against demand, then homes of a candidate: few (one or two), several (three to six), many (up to half of the
+nodes), burst (none)."""
 
 TIGHT, LOOSE = 0.35, 1.05
 MEDIAN_TOKENS = 16_000
@@ -57,11 +61,13 @@ def snapshot(size: Size, kind: str, seed: int) -> Problem:
     costs = [footprint + rng.randrange(200, 4_000) for footprint in footprints]
     mean = sum(costs) * (TIGHT if room == "tight" else LOOSE) / size.nodes
     nodes = tuple(Node(f"n{k}/0", int(mean * rng.uniform(0.8, 1.2))) for k in range(size.nodes))
-    most = {"few": 2, "many": max(2, size.nodes // 2), "burst": 0}[homes]
+    most = {"few": 2, "many": max(2, size.nodes // 2), "burst": 0, "several": 6}[homes]
     candidates = []
     for k, (footprint, cost) in enumerate(zip(footprints, costs, strict=True)):
         # A fifth of the sessions is new even where others have left their cache somewhere.
-        count = 0 if rng.random() < 0.2 else min(most, size.nodes, rng.choice((1, 1, 2, most)))
+        some = rng.random() >= 0.2
+        count = rng.choice((3, 4, 5, 6) if homes == "several" else (1, 1, 2, most)) if some else 0
+        count = min(count, most, size.nodes)
         credit = {node.id: rng.randrange(1, footprint + 1) for node in rng.sample(nodes, count)}
         candidates.append(Candidate(f"s{k}", cost, rng.random() < 0.6, footprint, credit))
     return Problem(nodes, tuple(candidates), QUANTUM, seed)

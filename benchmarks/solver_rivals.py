@@ -23,8 +23,9 @@ from tao_dynamo.errors import BudgetExceededError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from solver.columns import Ints
     from solver.problem import Problem
-    from solver.rounding import Ints, Rounded
+    from solver.rounding import Rounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from solver.knapsack import COSTLESS, Flags, Floats, Work, knapsack, make_work, 
 from solver.packing import WORD_BITS
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 WORST = 1 << WORD_BITS
 """A bound that every relaxation improves on."""

@@ -12,8 +12,8 @@ from solver.jit import compiled
 from solver.knapsack import COSTLESS, MARGIN, sort_by_rate
 
 if TYPE_CHECKING:
+    from solver.columns import Ints
     from solver.knapsack import Flags, Work
-    from solver.rounding import Ints
 
 OPEN, FIXED, DEAD = 0, 1, 2
 ANY = 1 << 62

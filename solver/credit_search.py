@@ -16,7 +16,7 @@ from solver.jit import compiled
 from solver.knapsack import Flags, Work
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 DEPTH = 256
 """Open branches kept at most; one that finds no place counts as unproven."""

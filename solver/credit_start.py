@@ -20,9 +20,9 @@ from solver.jit import compiled
 from solver.knapsack import COSTLESS, sort_by_rate
 
 if TYPE_CHECKING:
+    from solver.columns import Ints
     from solver.credit import Pairs
     from solver.knapsack import Floats, Work
-    from solver.rounding import Ints
 
 SWEEPS = 3
 

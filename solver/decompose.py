@@ -21,7 +21,7 @@ from solver.leftover import fill
 from solver.settle import greedy, rooms_left, settle_ties, value
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 CREDIT_SHARE = 0.75
 """Share of the budget after which the credit must do with a bound."""

@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from solver import bfd
+from solver.columns import Ints, columns_of
 from solver.dp_layer import DenseInstance, dense_instance, final_state, trace_back
 from solver.jit import compiled
 from solver.packing import WORD_BITS
 from solver.planning import make_plan, triplet
-from solver.rounding import Ints, Rounded, round_problem, trivial_bound, value_of
+from solver.rounding import Rounded, round_problem, trivial_bound, value_of
 from tao_dynamo.errors import BudgetExceededError
 
 if TYPE_CHECKING:
-    from solver.problem import Plan, Problem
+    from solver.columns import Snapshot
+    from solver.problem import Plan
 
 MAX_STATES = 200_000_000
 """Default cap on layers x states: one byte of decision each; about 16 more per state of one layer (32 if wide)."""
@@ -27,7 +29,7 @@ VOID = -(1 << WORD_BITS)
 """Unreachable, here: so low that no sum of gains lifts it to 0, which spares a test per step."""
 
 
-def solve(problem: Problem, *, max_states: int = MAX_STATES) -> Plan:
+def solve(problem: Snapshot, *, max_states: int = MAX_STATES) -> Plan:
     """The optimum of a valid problem, rounded to its quantum.
 
     Where the snapshot leaves the quantum open, the finest power of two is taken whose state space fits.
@@ -66,17 +68,18 @@ def size(instance: DenseInstance) -> int:
     return instance.states * max(1, len(instance.cost))
 
 
-def fitting(problem: Problem, max_states: int) -> tuple[Rounded, DenseInstance]:
+def fitting(problem: Snapshot, max_states: int) -> tuple[Rounded, DenseInstance]:
     """The rounded problem and its state space, at the finest quantum that fits where it is open.
 
     Raises:
         BudgetExceededError: the space is larger than ``max_states``, and the greedy plan is not the optimum.
     """
-    rounded = round_problem(problem)
+    columns = columns_of(problem)
+    rounded = round_problem(columns)
     instance = dense_instance(rounded)
-    largest = max((node.capacity for node in problem.nodes), default=0)
-    while not problem.quantum and size(instance) > max_states and rounded.quantum <= largest:
-        rounded = round_problem(problem, rounded.quantum * 2)
+    largest = columns.parts().capacity.max(initial=0)
+    while not columns.quantum and size(instance) > max_states and rounded.quantum <= largest:
+        rounded = round_problem(columns, rounded.quantum * 2)
         instance = dense_instance(rounded)
     if size(instance) > max_states and greedy_optimum(rounded) is None:
         raise BudgetExceededError("dp states (layers x states)", size(instance), max_states)

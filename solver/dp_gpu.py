@@ -16,17 +16,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from solver import dp_cpu, gpu_run
+from solver.columns import Ints
 from solver.dp_layer import DenseInstance, dense_instance
 from solver.gpu_batch import split
 from solver.gpu_device import CupyDevice
 from solver.gpu_run import Device
 from solver.planning import make_plan
 from solver.problem import Candidate, Node, Plan, Problem
-from solver.rounding import Ints, round_problem, value_of
+from solver.rounding import round_problem, value_of
 from tao_dynamo.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from solver.columns import Snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -118,11 +121,11 @@ class DenseGpu:
         except DeviceError as error:
             return [self._on_cpu(instance) for instance in instances], str(error)
 
-    def solve(self, problem: Problem, *, max_states: int = MAX_STATES) -> Plan:
+    def solve(self, problem: Snapshot, *, max_states: int = MAX_STATES) -> Plan:
         """The optimum of a valid problem, rounded to its quantum; errors as in :meth:`run_anyhow`."""
         return self.solve_batch([problem], max_states=max_states)[0]
 
-    def solve_batch(self, problems: Sequence[Problem], *, max_states: int = MAX_STATES) -> list[Plan]:
+    def solve_batch(self, problems: Sequence[Snapshot], *, max_states: int = MAX_STATES) -> list[Plan]:
         """Solve many valid snapshots side by side; every plan says how long the whole batch took.
 
         Raises:
@@ -225,12 +228,12 @@ def run(instances: Sequence[DenseInstance]) -> list[Ints]:
     return shared.run(instances)
 
 
-def solve(problem: Problem, *, max_states: int = MAX_STATES) -> Plan:
+def solve(problem: Snapshot, *, max_states: int = MAX_STATES) -> Plan:
     """As :meth:`DenseGpu.solve`."""
     return shared.solve(problem, max_states=max_states)
 
 
-def solve_batch(problems: Sequence[Problem], *, max_states: int = MAX_STATES) -> list[Plan]:
+def solve_batch(problems: Sequence[Snapshot], *, max_states: int = MAX_STATES) -> list[Plan]:
     """As :meth:`DenseGpu.solve_batch`."""
     return shared.solve_batch(problems, max_states=max_states)
 

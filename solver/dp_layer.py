@@ -46,8 +46,9 @@ from solver.packing import Packing
 from tao_dynamo.errors import BudgetExceededError
 
 if TYPE_CHECKING:
+    from solver.columns import Ints
     from solver.problem import Value
-    from solver.rounding import Ints, Rounded
+    from solver.rounding import Rounded
 
 UNREACHABLE = -1
 MAX_NODES = 254

@@ -12,16 +12,18 @@
 from __future__ import annotations
 
 from solver.clock import now
+from solver.columns import Ints, Snapshot, columns_of
 from solver.credit import Pairs, make_pairs
-from solver.decompose import Outcome, decompose
+from solver.decompose import Outcome
 from solver.leftover import fill
 from solver.packing import Packing
 from solver.planning import make_plan, triplet
-from solver.problem import Plan, Problem, Value
+from solver.problem import Plan, Value
 from solver.quick import review_quick, round_quick
 from solver.residue import Residue, heaviest, make_residue, solve_ready, solve_residue
-from solver.rounding import Ints, Rounded, value_of
+from solver.rounding import Rounded, value_of
 from solver.settle import rooms_left, settle_ties
+from solver.straight import go_straight, plan_of
 from solver.tree_search import TreeSearch
 
 FINISH_SHARE = 0.9
@@ -33,38 +35,38 @@ FIRST_CHUNKS = 2
 LAST_CHUNKS = 1 << 20
 
 
-def solve(problem: Problem, budget_ms: float = 50.0) -> Plan:
+def solve(problem: Snapshot, budget_ms: float = 50.0) -> Plan:
     """The best plan found within the budget, with a bound; the optimum where ``optimal`` says so.
 
     Raises:
         BudgetExceededError: values too large for any packing.
     """
     began = now()
-    rounded = round_quick(problem)
-    assignment, bound = assign(rounded, began, budget_ms / 1e3)
+    columns = columns_of(problem)
+    budget = budget_ms / 1e3
+    found = go_straight(columns, began, budget * FINISH_SHARE)
+    if found.settled:
+        return plan_of(columns, found, now() - began)
+    return refined(round_quick(columns), found.outcome, began, budget)
+
+
+def refined(rounded: Rounded, outcome: Outcome, began: float, budget: float) -> Plan:
+    """The plan from a decomposition on; ``began`` by :func:`solver.clock.now`, ``budget`` in seconds.
+
+    Raises:
+        BudgetExceededError: values too large for any packing.
+    """
+    assignment, bound = _assign(rounded, outcome, began, budget)
     return make_plan(rounded, assignment, bound=bound, method="exact", seconds=now() - began, review=review_quick)
 
 
-def assign(rounded: Rounded, began: float, budget: float) -> tuple[Ints, Value]:
-    """Assignment and bound; ``began`` by :func:`solver.clock.now`, ``budget`` in seconds."""
+def _assign(rounded: Rounded, outcome: Outcome, began: float, budget: float) -> tuple[Ints, Value]:
     packing = Packing.fit(0, int(rounded.ready.sum()), int(rounded.footprint.sum()))
-    worth = rounded.ready << packing.footprint_bits | rounded.footprint
-    outcome = decompose(
-        rounded.cost,
-        worth,
-        rounded.capacity,
-        rounded.home_start,
-        rounded.home_node,
-        rounded.home_credit,
-        1 << packing.footprint_bits,
-        began,
-        budget * FINISH_SHARE,
-        rounded.balance,
-    )
     rest = packing.unpack(0, outcome.rest_bound)
     bound = Value(outcome.credit_bound, rest.ready, rest.footprint)
     if not outcome.open:
         return outcome.at, bound
+    worth = rounded.ready << packing.footprint_bits | rounded.footprint
     at, bound = _refine(rounded, outcome, packing, worth, bound, began + budget * FINISH_SHARE)
     homes = rounded.home_start, rounded.home_node, rounded.home_credit
     settle_ties(rounded.cost, rounded.capacity, *homes, at, rounded.balance)

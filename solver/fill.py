@@ -17,7 +17,7 @@ import numpy.typing as npt
 from solver.jit import compiled
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 Flags = npt.NDArray[np.uint8]
 

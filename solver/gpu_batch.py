@@ -14,8 +14,8 @@ from tao_dynamo.errors import BudgetExceededError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from solver.columns import Ints
     from solver.dp_layer import DenseInstance
-    from solver.rounding import Ints
 
 BLOCK = 256
 """Threads of a block; the states of one space never share a block with another's."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from solver.columns import Ints
     from solver.dp_layer import DenseInstance
-    from solver.rounding import Ints
 
 Buffer = Any
 """Memory on the device, as the device likes to name it."""

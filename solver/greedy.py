@@ -14,7 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from solver.rounding import Ints, Rounded
+    from solver.columns import Ints
+    from solver.rounding import Rounded
 
 
 def place_in_order(rounded: Rounded, order: Iterable[int], *, heed_credit: bool, balance: bool) -> Ints:

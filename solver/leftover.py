@@ -11,7 +11,7 @@ from solver.fill import Flags, descending, holdable, insert, split, surrogate, t
 from solver.jit import compiled
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 MAX_CELLS = 40_000_000
 """Candidates times room up to which the surrogate knapsack is solved; above, it is bounded by its LP."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from solver import planner_wire as wire
+from solver.columns import Columns, columns_of
 from solver.front import solve as solve_here
 from solver.json_io import problem_to_json
 from solver.planner_link import PlannerLink
@@ -53,7 +54,8 @@ class PlannerCounters:
     ``fallbacks`` counts the plans that best-fit decreasing made, by reason: ``not_ready`` (the process
     starts or is being replaced), ``busy`` (another caller's solve took the whole time), ``overran``,
     ``died`` (ended or spoke nonsense in mid-solve), ``failed`` (the solve raised) and ``unpackable``.
-    ``transfer_s`` is what the last solve spent outside the process's own work: packing, pipes, unpacking.
+    ``transfer_s`` is what the last solve spent outside the process's own work: reading and checking the
+    snapshot, packing, pipes, unpacking.
     """
 
     solves: int = 0
@@ -145,16 +147,22 @@ class Planner:
         if self._save is not None:
             self._keep(self._save / f"snapshot-{number % SAVED:02d}.json", problem)
         try:
-            request = wire.frame(wire.Request(problem, budget_ms, self._method))
+            columns = columns_of(problem)
+        except ProblemError:
+            with self._state:
+                self._counters = replace(self._counters, refused=self._counters.refused + 1)
+            raise
+        try:
+            request = wire.frame(wire.request(columns, budget_ms, self._method))
         except WireError:
-            return self._fall_back(problem, "unpackable")
+            return self._fall_back(columns, "unpackable")
         if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return self._fall_back(problem, "busy")
+            return self._fall_back(columns, "busy")
         try:
             link = self._link
             if link is None:
-                return self._fall_back(problem, "not_ready")
-            return self._ask(link, problem, request, began, deadline)
+                return self._fall_back(columns, "not_ready")
+            return self._ask(link, columns, request, began, deadline)
         finally:
             self._turn.release()
 
@@ -177,30 +185,26 @@ class Planner:
             self._executor.shutdown(wait=True)
             self._executor = None
 
-    def _ask(self, link: PlannerLink, problem: Problem, request: bytes, began: float, deadline: float) -> Plan:
+    def _ask(self, link: PlannerLink, columns: Columns, request: bytes, began: float, deadline: float) -> Plan:
         try:
             reply = link.ask(request, deadline)
         except BudgetExceededError:
             self._drop(link)
             with self._state:
                 self._counters = replace(self._counters, budget_overruns=self._counters.budget_overruns + 1)
-            return self._fall_back(problem, "overran")
+            return self._fall_back(columns, "overran")
         except PlannerDiedError as error:
             self._drop(link)
             _log.warning("planner process lost in mid-solve: %s", error)
-            return self._fall_back(problem, "died")
+            return self._fall_back(columns, "died")
         if isinstance(reply, wire.Solved):
             self._count(reply, time.monotonic() - began)
             return reply.plan
-        if isinstance(reply, wire.Refused):
-            with self._state:
-                self._counters = replace(self._counters, refused=self._counters.refused + 1)
-            raise ProblemError(reply.where, reply.got, reply.want)
         if isinstance(reply, wire.Failed):
             _log.warning("solve failed: %s", reply.error)
-            return self._fall_back(problem, "failed")
+            return self._fall_back(columns, "failed")
         self._drop(link)
-        return self._fall_back(problem, "died")
+        return self._fall_back(columns, "died")
 
     def _count(self, reply: wire.Solved, elapsed_s: float) -> None:
         gpu = "gpu" in reply.plan.method
@@ -214,10 +218,10 @@ class Planner:
                 transfer_s=max(0.0, elapsed_s - reply.busy_s),
             )
 
-    def _fall_back(self, problem: Problem, reason: str) -> Plan:
+    def _fall_back(self, columns: Columns, reason: str) -> Plan:
         with self._state:
             self._fallbacks[reason] += 1
-        plan = solve_here(problem, method="bfd")
+        plan = solve_here(columns, method="bfd")
         why = f"best-fit decreasing: planner {reason.replace('_', ' ')}"
         return replace(plan, note=f"{why}; {plan.note}" if plan.note else why)
 

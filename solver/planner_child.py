@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from solver import planner_wire as wire
-from tao_dynamo.errors import ProblemError, TaoError, WireError
+from tao_dynamo.errors import TaoError, WireError
 
 if TYPE_CHECKING:
-    from solver.problem import Plan, Problem
+    from solver.columns import Columns
+    from solver.problem import Plan
 
 WARM_UP_LIMIT_S = 300.0
 # Far past the parent's own limit of twice the budget: this one only has to catch orphans.
@@ -38,7 +39,7 @@ class Engine(Protocol):
     def warm_up(self) -> str:
         """Get ready; return the GPU's name, empty without one."""
 
-    def solve(self, problem: Problem, method: str, budget_ms: float) -> Plan:
+    def solve(self, columns: Columns, method: str, budget_ms: float) -> Plan:
         """Solve one snapshot."""
 
     def device_faults(self) -> int:
@@ -56,11 +57,11 @@ class SolverEngine:
         solver.warm_up()
         return dp_gpu.warm_up()
 
-    def solve(self, problem: Problem, method: str, budget_ms: float) -> Plan:
+    def solve(self, columns: Columns, method: str, budget_ms: float) -> Plan:
         """Solve one snapshot."""
         import solver
 
-        return solver.solve(problem, method=method, budget_ms=budget_ms)
+        return solver.solve(columns, method=method, budget_ms=budget_ms)
 
     def device_faults(self) -> int:
         """Count the CUDA errors survived so far."""
@@ -105,15 +106,14 @@ def _guard(seconds: float) -> None:
 def _answer(engine: Engine, body: bytes) -> wire.Reply:
     try:
         request = wire.read_request(body)
+        columns = request.columns()
     except WireError as error:
-        return wire.Refused("snapshot", str(error), "fields of the right types")
+        return wire.Failed(str(error))
     _guard(ORPHAN_FACTOR * request.budget_ms / 1e3 + ORPHAN_SLACK_S)
     faults = engine.device_faults()
     began = time.perf_counter()
     try:
-        plan = engine.solve(request.problem, request.method, request.budget_ms)
-    except ProblemError as error:
-        return wire.Refused(error.where, repr(error.got), error.want)
+        plan = engine.solve(columns, request.method, request.budget_ms)
     except (
         TaoError,
         ArithmeticError,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from solver.columns import Ints
 from solver.problem import Placement, Plan, Value
-from solver.rounding import Ints, Rounded, credits_of
+from solver.rounding import Rounded, credits_of
 from tao_dynamo.errors import SolverError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Review(NamedTuple):
     credit: int
     ready: int
     footprint: int
+    lost: int
+    """Tokens of room that rounding takes: the capacities' remainders and the costs' round-up."""
 
 
 def review(rounded: Rounded, assignment: Ints) -> Review:
@@ -37,7 +40,8 @@ def review(rounded: Rounded, assignment: Ints) -> Review:
     credit = credits_of(rounded, assignment)
     ready, footprint = rounded.ready[placed], rounded.footprint[placed]
     order = placed[np.lexsort((placed, -footprint, -ready, -credit[placed]))]
-    return Review(order, used, int(credit.sum()), int(ready.sum()), int(footprint.sum()))
+    lost = rounded.lost_tokens + int(used.sum()) * rounded.quantum - int(rounded.tokens[placed].sum())
+    return Review(order, used, int(credit.sum()), int(ready.sum()), int(footprint.sum()), lost)
 
 
 def make_plan(
@@ -53,13 +57,13 @@ def make_plan(
     """The plan of an assignment (``assignment[i]``: node of candidate ``i``, -1 for none).
 
     The most valuable placements come first, since only a prefix may be applied. ``optimal`` is set where the
-    value meets ``bound``. ``review`` may be a quicker one with the same results.
+    value meets ``bound``. The note says what rounding costs. ``review`` may be a quicker one with the same results.
 
     Raises:
         SolverError: the assignment overfills a node, or its value is above the bound; both are defects of
             the method that made it, and such a plan must not reach a node.
     """
-    order, used, *sums = review(rounded, assignment)
+    order, used, *sums, lost = review(rounded, assignment)
     rooms = rounded.capacity - used
     if len(rooms) and rooms.min() < 0:
         worst = int(rooms.argmin())
@@ -69,16 +73,23 @@ def make_plan(
     value = Value(*sums)
     if triplet(value) > triplet(bound):
         raise SolverError(f"{method}: value {triplet(value)} above its bound {triplet(bound)}")
-    names, nodes = rounded.candidate_ids, rounded.node_ids
-    where = assignment[order].tolist()
-    placements = tuple([Placement(names[i], nodes[n]) for i, n in zip(order.tolist(), where, strict=True)])
+    placed = map(rounded.candidate_ids.__getitem__, order.tolist())
+    where = map(rounded.node_ids.__getitem__, assignment[order].tolist())
     return Plan(
-        placements=placements,
+        placements=tuple(map(Placement, placed, where)),
         value=value,
         bound=bound,
-        optimal=triplet(value) == triplet(bound),
+        optimal=value == bound,
         method=method,
         seconds=seconds,
         quantum=rounded.quantum,
-        note=note,
+        note=with_rounding(note, rounded.quantum, lost, rounded.total_tokens),
     )
+
+
+def with_rounding(note: str, quantum: int, lost: int, room: int) -> str:
+    """The note, and what rounding costs."""
+    if not lost:
+        return note
+    rounding = f"rounding to {quantum} tokens takes {lost} of {room} tokens of room"
+    return f"{note}; {rounding}" if note else rounding

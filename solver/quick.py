@@ -5,78 +5,132 @@
 
 from __future__ import annotations
 
-import zlib
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
+from solver.columns import columns_of
 from solver.jit import compiled
 from solver.planning import Review
-from solver.rounding import Rounded, choose_quantum, hash_offset, round_problem
+from solver.rounding import Rounded, choose_quantum, hash_offset, seeded_order
 
 if TYPE_CHECKING:
-    from solver.problem import Problem
-    from solver.rounding import Ints
+    from solver.columns import Columns, Ints, Snapshot
+
+UNKNOWN = np.empty(0, dtype=np.int64)
+Letters = npt.NDArray[np.uint8]
+
+# Of one byte, zlib gives the entry at its complement, with the last complement and shift applied.
+CRC_TABLE = np.array([crc32(bytes([k ^ 0xFF])) ^ 0xFF000000 for k in range(256)], dtype=np.uint32)
 
 
-def round_quick(problem: Problem) -> Rounded:
+class Arranged(NamedTuple):
+    """The arrays of :class:`solver.rounding.Rounded`, and where the columns have what is at each place here.
+
+    ``sure`` is False where two names have one hash, so that their order is not known; then the rest is void.
+    """
+
+    sure: bool
+    node_order: Ints
+    order: Ints
+    cost: Ints
+    tokens: Ints
+    ready: Ints
+    footprint: Ints
+    capacity: Ints
+    home_start: Ints
+    home_node: Ints
+    home_credit: Ints
+    home_owner: Ints
+    lost: int
+    total: int
+
+
+def round_quick(problem: Snapshot) -> Rounded:
     """As :func:`solver.rounding.round_problem` with the problem's own quantum."""
-    nodes, candidates = problem.nodes, problem.candidates
-    unit = problem.quantum or choose_quantum(max([node.capacity for node in nodes], default=1))
-    node_names = [node.id for node in nodes]
-    names = [candidate.id for candidate in candidates]
-    credits_ = [candidate.credit for candidate in candidates]
-    index = dict(zip(node_names, range(len(nodes)), strict=True))
-    # One list, since the conversion costs more per array than per number.
-    flat = [zlib.crc32(name.encode()) for name in node_names]
-    flat += [zlib.crc32(name.encode()) for name in names]
-    flat += [node.capacity for node in nodes]
-    flat += [candidate.cost for candidate in candidates]
-    flat += [candidate.ready for candidate in candidates]
-    flat += [candidate.footprint for candidate in candidates]
-    flat += map(len, credits_)
-    flat += map(index.__getitem__, chain.from_iterable(credits_))
-    flat += chain.from_iterable([credit.values() for credit in credits_])
-    numbers = np.array(flat, dtype=np.int64)
-    ordered, node_order, order, *arrays, lost, total = _arrange(
-        numbers, len(nodes), len(names), unit, hash_offset(problem.seed)
-    )
-    if not ordered:
-        return round_problem(problem)
-    cost, ready, footprint, capacity, start, home_node, home_credit, home_owner = arrays
+    columns = columns_of(problem)
+    count, nodes, _ = columns.shape
+    unit = unit_of(columns)
+    given = columns.numbers, columns.tiered, nodes, count, unit, hash_offset(columns.seed)
+    made = arrange(*given, *spelled(columns))
+    if not made.sure:
+        made = arrange(*given, *ordered(columns))
     return Rounded(
         quantum=unit,
-        candidate_ids=tuple([names[k] for k in order.tolist()]),
-        node_ids=tuple([node_names[k] for k in node_order.tolist()]),
-        cost=cost,
-        ready=ready,
-        footprint=footprint,
-        capacity=capacity,
-        home_start=start,
-        home_node=home_node,
-        home_credit=home_credit,
-        home_owner=home_owner,
-        lost_tokens=lost,
-        total_tokens=total,
-        balance=problem.balance,
+        candidate_ids=tuple([columns.candidate_ids[k] for k in made.order.tolist()]),
+        node_ids=tuple([columns.node_ids[k] for k in made.node_order.tolist()]),
+        cost=made.cost,
+        tokens=made.tokens,
+        ready=made.ready,
+        footprint=made.footprint,
+        capacity=made.capacity,
+        home_start=made.home_start,
+        home_node=made.home_node,
+        home_credit=made.home_credit,
+        home_owner=made.home_owner,
+        lost_tokens=made.lost,
+        total_tokens=made.total,
+        balance=columns.balance,
     )
+
+
+def unit_of(columns: Columns) -> int:
+    """The quantum that the snapshot asks for, or one that suits its nodes."""
+    if columns.quantum:
+        return columns.quantum
+    return choose_quantum(int(columns.parts().capacity.max(initial=1)))
+
+
+Order = tuple["Letters", "Ints"]
+"""What :func:`arrange` orders by: all ids, nodes first, each with a zero byte behind it; or else the order itself."""
+
+
+def spelled(columns: Columns) -> Order:
+    """By the ids; their order is not sure where two have one hash."""
+    ids = "\0".join(chain(columns.node_ids, columns.candidate_ids, ("",)))
+    if ids.count("\0") > len(columns.node_ids) + len(columns.candidate_ids):
+        return ordered(columns)
+    return np.frombuffer(ids.encode(errors="surrogatepass"), dtype=np.uint8), UNKNOWN
+
+
+def ordered(columns: Columns) -> Order:
+    """By the order, nodes first, then candidates."""
+    orders = seeded_order(columns.node_ids, columns.seed), seeded_order(columns.candidate_ids, columns.seed)
+    return np.frombuffer(b"", dtype=np.uint8), np.concatenate(orders)
 
 
 @compiled
-def _arrange(
-    numbers: Ints, nodes: int, count: int, unit: int, offset: np.uint64
-) -> tuple[bool, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, int, int]:
-    """The arrays of :class:`Rounded` from the listed columns, one behind the other in ``numbers``.
+def arrange(
+    numbers: Ints,
+    tiered: bool,
+    nodes: int,
+    count: int,
+    unit: int,
+    offset: np.uint64,
+    text: Letters,
+    known: Ints,
+) -> Arranged:
+    """Round the numbers of :class:`solver.columns.Columns` to ``unit`` tokens; ``offset`` by ``hash_offset``.
 
-    First whether the orders are unique; where two names have one hash they are not, and the rest is void.
+    ``text`` and ``known``: see :data:`Order`.
     """
-    node_order, node_sure = _seeded(numbers[:nodes], offset)
-    order, sure = _seeded(numbers[nodes : nodes + count], offset)
-    at = nodes + count
-    room = numbers[at : at + nodes]
-    columns = numbers[at + nodes : at + nodes + 4 * count].reshape((4, count))
-    homes = numbers[at + nodes + 4 * count :].reshape((2, -1))
+    if len(known):
+        node_order, order, sure = known[:nodes], known[nodes:], True
+    else:
+        crc = _checksums(text, nodes + count)
+        node_order, node_sure = _seeded(crc[:nodes], offset)
+        order, sure = _seeded(crc[nodes:], offset)
+        sure &= node_sure
+    columns = 4 if tiered else 3
+    homes = (len(numbers) - (columns + 1) * count - nodes) // 2
+    counts, given_ready, at = numbers[:count], numbers[count : 2 * count], (columns - 1) * count
+    home_of, at = numbers[at : at + homes], at + homes
+    room, at = numbers[at : at + nodes], at + nodes
+    given_cost, given_footprint = numbers[at : at + count], numbers[at + count : at + 2 * count]
+    credit_of = numbers[at + 2 * count :]
     capacity, place = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     lost, total = 0, 0
     for k in range(nodes):
@@ -86,19 +140,20 @@ def _arrange(
         lost += room[node_order[k]] % unit
     first = np.zeros(count + 1, np.int64)
     for i in range(count):
-        first[i + 1] = first[i] + columns[3, i]
-    cost, ready, footprint = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+        first[i + 1] = first[i] + counts[i]
+    cost, tokens = np.empty(count, np.int64), np.empty(count, np.int64)
+    ready, footprint = np.empty(count, np.int64), np.empty(count, np.int64)
     start, size = np.zeros(count + 1, np.int64), 0
     home, credit = np.empty(first[count], np.int64), np.empty(first[count], np.int64)
     owner = np.empty(first[count], np.int64)
     for i in range(count):
         k = order[i]
-        cost[i] = -(-columns[0, k] // unit)
-        ready[i] = columns[1, k]
-        footprint[i] = columns[2, k]
-        lost += cost[i] * unit - columns[0, k]
+        tokens[i] = given_cost[k]
+        cost[i] = -(-tokens[i] // unit)
+        ready[i] = given_ready[k]
+        footprint[i] = given_footprint[k]
         for h in range(first[k], first[k + 1]):
-            n, c = place[homes[0, h]], homes[1, h]
+            n, c = place[home_of[h]], credit_of[h]
             if c <= 0 or cost[i] > capacity[n]:
                 continue
             # Greatest credit first, then by node.
@@ -110,11 +165,12 @@ def _arrange(
             owner[size] = i
             size += 1
         start[i + 1] = size
-    return (
-        node_sure and sure,
+    return Arranged(
+        sure,
         node_order,
         order,
         cost,
+        tokens,
         ready,
         footprint,
         capacity,
@@ -125,6 +181,20 @@ def _arrange(
         lost,
         total,
     )
+
+
+@compiled
+def _checksums(text: Letters, count: int) -> Ints:
+    """The CRC-32 of every id, as :func:`zlib.crc32` gives it."""
+    crc = np.empty(count, np.int64)
+    k, word = 0, np.uint32(0xFFFFFFFF)
+    for byte in text:
+        if byte:
+            word = CRC_TABLE[(word ^ byte) & np.uint32(0xFF)] ^ (word >> np.uint32(8))
+        else:
+            crc[k] = word ^ np.uint32(0xFFFFFFFF)
+            k, word = k + 1, np.uint32(0xFFFFFFFF)
+    return crc
 
 
 @compiled
@@ -146,23 +216,37 @@ def _seeded(crc: Ints, offset: np.uint64) -> tuple[Ints, bool]:
 def review_quick(rounded: Rounded, assignment: Ints) -> Review:
     """As :func:`solver.planning.review`."""
     return Review(
-        *_review(
+        *review_arrays(
             rounded.cost,
             rounded.ready,
             rounded.footprint,
             rounded.home_start,
             rounded.home_node,
             rounded.home_credit,
+            rounded.tokens,
             assignment,
             len(rounded.capacity),
+            rounded.quantum,
+            rounded.lost_tokens,
         )
     )
 
 
 @compiled
-def _review(
-    cost: Ints, ready: Ints, footprint: Ints, start: Ints, home: Ints, credit: Ints, at: Ints, nodes: int
-) -> tuple[Ints, Ints, int, int, int]:
+def review_arrays(
+    cost: Ints,
+    ready: Ints,
+    footprint: Ints,
+    start: Ints,
+    home: Ints,
+    credit: Ints,
+    tokens: Ints,
+    at: Ints,
+    nodes: int,
+    unit: int,
+    lost: int,
+) -> tuple[Ints, Ints, int, int, int, int]:
+    """The fields of a review, from the arrays of a rounded problem."""
     order, used = np.empty(len(cost), np.int64), np.zeros(nodes, np.int64)
     mine = np.zeros(len(cost), np.int64)
     size, value, ones, filled = 0, 0, 0, 0
@@ -170,6 +254,7 @@ def _review(
         if at[i] < 0:
             continue
         used[at[i]] += cost[i]
+        lost += cost[i] * unit - tokens[i]
         for k in range(start[i], start[i + 1]):
             if home[k] == at[i]:
                 mine[i] = credit[k]
@@ -183,4 +268,4 @@ def _review(
     order = order[np.argsort(-footprint[order], kind="mergesort")]
     order = order[np.argsort(-ready[order], kind="mergesort")]
     order = order[np.argsort(-mine[order], kind="mergesort")]
-    return order, used, value, ones, filled
+    return order, used, value, ones, filled, lost

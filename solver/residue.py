@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.columns import Ints
 from solver.credit import Pairs, by_node
 from solver.credit_common import DEAD, FIXED, OPEN
 from solver.credit_search import solve_credit
@@ -21,7 +22,7 @@ from solver.knapsack import Flags
 from solver.leftover import linear_bound
 from solver.packing import Packing
 from solver.problem import Value
-from solver.rounding import Ints, Rounded
+from solver.rounding import Rounded
 
 MAX_CELLS = 400_000
 """Pairs times their node's room that one round of prices may go through, and items times all room for one bound."""

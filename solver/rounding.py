@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from solver.problem import Problem, Value
+from solver.columns import Ints, columns_of
+from solver.problem import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from solver.problem import Candidate
-
-Ints = npt.NDArray[np.int64]
+    from solver.columns import Snapshot
 
 AUTO_QUANTA = 256
 """Quanta of the largest node at least, where the snapshot leaves the quantum to the solver."""
@@ -49,8 +47,10 @@ class Rounded:
     home_credit: Ints
     home_owner: Ints
     """``home_owner[k]`` is the candidate of credit ``k``."""
+    tokens: Ints
+    """``[N]``: costs before rounding."""
     lost_tokens: int
-    """Room that rounding makes unusable at most: capacities' remainders plus the costs' round-up."""
+    """The capacities' remainders, which rounding makes unusable."""
     total_tokens: int
     """Sum of the nodes' capacities before rounding."""
     balance: bool
@@ -81,7 +81,7 @@ def seeded_order(ids: Sequence[str], seed: int) -> Ints:
 
     The hash is splitmix64's finaliser over the id's CRC-32.
     """
-    key = np.array([zlib.crc32(name.encode()) for name in ids], dtype=np.uint64)
+    key = np.array([zlib.crc32(name.encode(errors="surrogatepass")) for name in ids], dtype=np.uint64)
     key += hash_offset(seed)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -94,57 +94,48 @@ def seeded_order(ids: Sequence[str], seed: int) -> Ints:
     return order
 
 
-def round_problem(problem: Problem, quantum: int | None = None) -> Rounded:
-    """Round a valid problem to ``quantum`` (default: its own, or a chosen one where that is 0)."""
-    unit = quantum or problem.quantum or choose_quantum(max((node.capacity for node in problem.nodes), default=1))
-    node_order = seeded_order([node.id for node in problem.nodes], problem.seed)
-    nodes = [problem.nodes[k] for k in node_order.tolist()]
-    order = seeded_order([candidate.id for candidate in problem.candidates], problem.seed)
-    candidates = [problem.candidates[k] for k in order.tolist()]
-    capacity = np.array([node.capacity for node in nodes], dtype=np.int64)
-    tokens = np.array([candidate.cost for candidate in candidates], dtype=np.int64)
-    rooms, cost = capacity // unit, -(-tokens // unit)
-    real = int(capacity.sum())
-    start, home_node, home_credit, home_owner = _homes(candidates, [node.id for node in nodes], cost, rooms)
+def round_problem(problem: Snapshot, quantum: int | None = None) -> Rounded:
+    """Round a problem to ``quantum`` (default: its own, or a chosen one where that is 0).
+
+    Raises:
+        ProblemError: the problem breaks a rule.
+    """
+    columns = columns_of(problem)
+    counts, ready, _, home, room, tokens, footprint, credit = columns.parts()
+    unit = quantum or columns.quantum or choose_quantum(int(room.max(initial=1)))
+    node_order = seeded_order(columns.node_ids, columns.seed)
+    order = seeded_order(columns.candidate_ids, columns.seed)
+    rooms, cost = room[node_order] // unit, -(-tokens[order] // unit)
+    owner, node = _places(order)[np.arange(len(order)).repeat(counts)], _places(node_order)[home]
+    kept = ((credit > 0) & (cost[owner] <= rooms[node])).nonzero()[0]
+    # By candidate, then credit, greatest first, then node.
+    kept = kept[np.lexsort((node[kept], -credit[kept], owner[kept]))]
+    owner = owner[kept]
+    real = int(room.sum())
     return Rounded(
         quantum=unit,
-        candidate_ids=tuple([candidate.id for candidate in candidates]),
-        node_ids=tuple([node.id for node in nodes]),
+        candidate_ids=tuple([columns.candidate_ids[k] for k in order.tolist()]),
+        node_ids=tuple([columns.node_ids[k] for k in node_order.tolist()]),
         cost=cost,
-        ready=np.array([candidate.ready for candidate in candidates], dtype=np.int64),
-        footprint=np.array([candidate.footprint for candidate in candidates], dtype=np.int64),
+        tokens=tokens[order],
+        ready=ready[order],
+        footprint=footprint[order],
         capacity=rooms,
-        home_start=start,
-        home_node=home_node,
-        home_credit=home_credit,
-        home_owner=home_owner,
-        lost_tokens=real - int(rooms.sum()) * unit + int(cost.sum()) * unit - int(tokens.sum()),
+        home_start=owner.searchsorted(np.arange(len(order) + 1)),
+        home_node=node[kept],
+        home_credit=credit[kept],
+        home_owner=owner,
+        lost_tokens=real - int(rooms.sum()) * unit,
         total_tokens=real,
-        balance=problem.balance,
+        balance=columns.balance,
     )
 
 
-def _homes(candidates: Sequence[Candidate], node_ids: list[str], cost: Ints, rooms: Ints) -> tuple[Ints, ...]:
-    """``home_start``, ``home_node``, ``home_credit`` and ``home_owner`` of :class:`Rounded`."""
-    index = {name: k for k, name in enumerate(node_ids)}
-    names: list[str] = []
-    tokens: list[int] = []
-    counts = []
-    for candidate in candidates:
-        credit = candidate.credit
-        counts.append(len(credit))
-        if credit:
-            names.extend(credit)
-            tokens.extend(credit.values())
-    node = np.array([index[name] for name in names], dtype=np.int64)
-    credits_ = np.array(tokens, dtype=np.int64)
-    owner = np.arange(len(candidates)).repeat(counts)
-    kept = ((credits_ > 0) & (cost[owner] <= rooms[node])).nonzero()[0]
-    # By candidate, then credit, greatest first, then node.
-    kept = kept[np.lexsort((node[kept], -credits_[kept], owner[kept]))]
-    owner = owner[kept]
-    start = owner.searchsorted(np.arange(len(candidates) + 1))
-    return start, node[kept], credits_[kept], owner
+def _places(order: Ints) -> Ints:
+    """Where each entry is in ``order``."""
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
 
 
 def value_of(rounded: Rounded, assignment: Ints) -> Value:

@@ -11,7 +11,7 @@ from solver.fill import descending
 from solver.jit import compiled
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 BALANCE_ROUNDS = 4
 

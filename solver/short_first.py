@@ -11,10 +11,11 @@ from solver.planning import make_plan
 from solver.rounding import round_problem, trivial_bound
 
 if TYPE_CHECKING:
-    from solver.problem import Plan, Problem
+    from solver.columns import Snapshot
+    from solver.problem import Plan
 
 
-def solve(problem: Problem) -> Plan:
+def solve(problem: Snapshot) -> Plan:
     """The plan of the rule; it looks at neither credit nor readiness."""
     began = time.perf_counter()
     rounded = round_problem(problem)

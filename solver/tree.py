@@ -16,7 +16,7 @@ import numpy as np
 from solver.jit import compiled
 
 if TYPE_CHECKING:
-    from solver.rounding import Ints
+    from solver.columns import Ints
 
 
 class Tree(NamedTuple):

@@ -23,8 +23,8 @@ from solver.tree import (
 )
 
 if TYPE_CHECKING:
+    from solver.columns import Ints
     from solver.residue import Residue
-    from solver.rounding import Ints
 
 MAX_CELLS = 2_000_000
 """Cells of the search's tables at most; a larger residue keeps the plan and the bound it has."""

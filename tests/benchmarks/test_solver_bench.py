@@ -43,7 +43,7 @@ def test_a_snapshot_is_what_its_name_says(kind: str) -> None:
     demand, capacity = sum(c.cost for c in made.candidates), sum(n.capacity for n in made.nodes)
     assert (capacity < 0.5 * demand) == (room == "tight")
     most = max(len(c.credit) for c in made.candidates)
-    assert most == {"few": 2, "many": 4, "burst": 0}[homes]
+    assert most == {"few": 2, "many": 4, "burst": 0, "several": 6}[homes]
 
 
 def test_sizes_are_read_and_refused() -> None:
@@ -142,6 +142,28 @@ def test_a_method_that_hangs_or_dies_loses_that_snapshot_only(monkeypatch: pytes
     runs = list(run_method("bfd", SMALL, cases, Limits(50, 0.3, 1), hang_or_die))
     assert [each.answer.note for each in runs] == ["", "killed", "its process died", ""]
     assert [each.seed for each in runs] == [1, 2, 3, 4]
+
+
+def note_what_was_solved(method: str, limits: Limits) -> Callable[[Problem], Answer]:
+    seen: list[Problem] = []
+
+    def solve(problem: Problem) -> Answer:
+        seen.append(problem)
+        once = sum(each == problem for each in seen) == 1
+        return dataclasses.replace(answer(1, 1, 1, 0), note=f"{len(seen) - 1} {once}")
+
+    return solve
+
+
+def test_a_method_is_at_work_before_it_is_timed_or_asleep_but_never_on_what_is_timed() -> None:
+    cases = [("tight-few", 1), ("tight-few", 2)]
+    awake = list(run_method("bfd", SMALL, cases, Limits(50, 5, 1), note_what_was_solved))
+    before = [int(each.answer.note.split()[0]) for each in awake]
+    assert before[0] > 1
+    assert before[1] > before[0] + 1
+    cold = list(run_method("bfd", SMALL, cases, Limits(50, 5, 1, cold=True), note_what_was_solved))
+    assert [each.answer.note for each in cold] == ["1 True", "2 True"]
+    assert all(each.answer.note.endswith("True") for each in awake)
 
 
 def test_the_command_prints_a_table_and_writes_json_and_plot(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from solver import planner_child
 from solver.front import solve
-from tao_dynamo.errors import ProblemError
 
 if TYPE_CHECKING:
-    from solver.problem import Plan, Problem
+    from solver.columns import Columns
+    from solver.problem import Plan
 
 
 class Ring:
@@ -43,8 +43,8 @@ class Engine:
     def device_faults(self) -> int:
         return self.faults
 
-    def solve(self, problem: Problem, method: str, budget_ms: float) -> Plan:
-        word, _, detail = problem.candidates[0].id.partition(":") if problem.candidates else ("", "", "")
+    def solve(self, columns: Columns, method: str, budget_ms: float) -> Plan:
+        word, _, detail = columns.candidate_ids[0].partition(":") if columns.candidate_ids else ("", "", "")
         if word == "hang":
             time.sleep(600)
         if word == "pid":
@@ -58,8 +58,6 @@ class Engine:
         if word == "raise":
             msg = "as asked"
             raise ArithmeticError(msg)
-        if word == "refuse":
-            raise ProblemError("candidates[0].id", "refuse", "another id")
         if word == "interrupt":
             os.kill(os.getpid(), signal.SIGINT)
         if word == "dynamo":
@@ -77,7 +75,7 @@ class Engine:
             self.faults += 1
         if word == "slow":
             time.sleep(float(detail))
-        return solve(problem, method="bfd", budget_ms=budget_ms)
+        return solve(columns, method="bfd", budget_ms=budget_ms)
 
 
 planner_sink = -1

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from solver import auto, bfd, dp_cpu, dp_gpu
+from solver import auto, bfd, dp_cpu, dp_gpu, exact
 from solver.dp_gpu import DenseGpu, crossing, work
 from solver.gpu_batch import BLOCK
 from solver.gpu_device import CupyDevice
+from solver.planning import make_plan
 from solver.problem import Candidate, Node, Plan, Problem, Value
+from solver.straight import Straight, go_straight
 from tao_dynamo.errors import BudgetExceededError, DeviceError
 from tests.solver.host_device import HostDevice, build
 from tests.solver.test_kernels import instance_of, random_problem
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     import ctypes
     from collections.abc import Sequence
 
-    from solver.rounding import Ints, Rounded
+    from solver.columns import Columns
+    from solver.rounding import Rounded
 
 
 def _gpu_present() -> bool:
@@ -236,9 +239,15 @@ def test_what_cupy_raises_becomes_a_device_error(
 class Exact:
     """`exact` without a proof: the greedy assignment and a bound that nothing meets."""
 
+    FINISH_SHARE = exact.FINISH_SHARE
+
     @staticmethod
-    def assign(rounded: Rounded, began: float, seconds: float) -> tuple[Ints, Value]:
-        return bfd.assign(rounded), Value(1 << 40, 0, 0)
+    def refined(rounded: Rounded, *_: object) -> Plan:
+        return make_plan(rounded, bfd.assign(rounded), bound=Value(1 << 40, 0, 0), method="exact", seconds=0.0)
+
+
+def unsettled(columns: Columns, began: float, budget: float) -> Straight:
+    return go_straight(columns, began, budget)._replace(settled=False)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +266,7 @@ def test_auto_keeps_what_it_has_where_the_gpu_fails(
     gpu.threshold = 0
     monkeypatch.setattr(dp_gpu, "shared", gpu)
     monkeypatch.setattr(auto, "exact", Exact)
+    monkeypatch.setattr(auto, "go_straight", unsettled)
     monkeypatch.setattr(auto, "CPU_UPDATES_PER_S", affordable)
     plan = auto.solve(contended(3), 1000.0)
     assert plan.method == method

@@ -10,12 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from solver import front
 from solver import planner_wire as wire
+from solver.columns import Ints, columns_of
 from solver.json_io import problem_from_json
 from solver.planner import SAVE_VARIABLE, Planner
 from solver.problem import Candidate, Node, Plan, Problem
@@ -151,9 +154,7 @@ def test_a_solve_that_raises_leaves_the_process_alive(planner: Planner, word: st
 
 def test_a_bad_snapshot_is_refused_by_field_and_the_process_lives_on(planner: Planner) -> None:
     first = planner.pid
-    with pytest.raises(ProblemError, match=r"candidates\[0\].id"):
-        planner.solve(problem("refuse"), budget_ms=30_000)
-    with pytest.raises(ProblemError, match=r"int.*float.*cost|cost"):
+    with pytest.raises(ProblemError, match=r"candidates\[0\].cost: got 1.5"):
         planner.solve(Problem(NODES, (Candidate("s", 1.5, True, 1),)), budget_ms=30_000)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="cost"):
         planner.solve(Problem(NODES, (Candidate("s", 2**70, True, 1),)), budget_ms=30_000)
@@ -350,8 +351,14 @@ def test_a_thousand_solves_with_kills_in_between_lose_none(planner: Planner) -> 
 
 def test_a_large_snapshot_crosses_whole() -> None:
     given = large()
-    request = wire.frame(wire.Request(given, 50.0, "auto"))
-    assert wire.read_request(request[wire.LENGTH.size :]).problem == given
+    columns = columns_of(given)
+    request = wire.read_request(wire.frame(wire.request(columns, 50.0, "auto"))[wire.LENGTH.size :])
+    assert (request.budget_ms, request.method) == (50.0, "auto")
+    got = request.columns()
+    assert got.numbers.tolist() == columns.numbers.tolist()
+    assert got.numbers.flags.writeable, "else every compiled loop would be compiled for it anew"
+    assert (got.node_ids, got.candidate_ids) == (columns.node_ids, columns.candidate_ids)
+    assert (got.quantum, got.seed, got.balance, got.tiered) == (1024, 0, True, False)
 
 
 def test_what_a_crossing_takes_is_counted(planner: Planner) -> None:
@@ -370,4 +377,32 @@ def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(WireError):
         wire.length_of(b"\xff\xff\xff\xff")
     with pytest.raises(WireError):
-        wire.frame(wire.Request(Problem(NODES, (Candidate("s", 2**80, True, 1),)), 1.0, "auto"))
+        wire.frame(wire.request(columns_of(Problem(NODES, (), seed=2**80)), 1.0, "auto"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda numbers: numbers[:-1],
+        lambda numbers: numbers[:-2],
+        lambda numbers: numbers[:0],
+        lambda numbers: np.where(numbers == 20_000, -1, numbers),
+        lambda numbers: np.where(numbers == 5_000, 1 << 41, numbers),
+        # Node 1 of the credit of the last candidate, then the number of its credits.
+        lambda numbers: np.concatenate((numbers[:8], [2], numbers[9:])),
+        lambda numbers: np.concatenate((numbers[:2], [9], numbers[3:])),
+    ],
+)
+def test_numbers_that_are_no_columns_are_refused(spoil: Callable[[Ints], Ints]) -> None:
+    columns = columns_of(problem())
+    assert wire.request(columns, 1.0, "auto").columns().coherent()
+    with pytest.raises(WireError):
+        wire.request(replace(columns, numbers=spoil(columns.numbers)), 1.0, "auto").columns()
+    cut = wire.Request([], ["s"], bytearray(b"abc"), 1, 0, True, False, 1.0, "auto")
+    with pytest.raises(WireError):
+        cut.columns()
+
+
+def test_a_snapshot_that_no_frame_can_hold_gets_the_greedy_plan(planner: Planner) -> None:
+    given = Problem(NODES, problem().candidates, seed=2**80)
+    assert "planner unpackable" in planner.solve(given).note

@@ -17,7 +17,8 @@ def test_costs_round_up_and_capacities_down() -> None:
     assert rounded.capacity.tolist() == [1]
     assert sorted(rounded.cost.tolist()) == [0, 2]
     assert rounded.total_tokens == 2047
-    assert rounded.lost_tokens == 1023 + 1023
+    assert rounded.lost_tokens == 1023
+    assert sorted(rounded.tokens.tolist()) == [0, 1025]
     assert len(rounded.home_node) == 0, "a credit that cannot be had is left out"
 
 

@@ -29,6 +29,7 @@ from solver import (
     leftover,
     quick,
     settle,
+    straight,
     tree,
 )
 from solver.jit import private_folder
@@ -36,7 +37,7 @@ from tests.solver.instances import KINDS, medium
 
 MODULES = (
     *(clock, credit, credit_agree, credit_common, credit_search, credit_start, decompose, dp_cpu, exact),
-    *(fill, knapsack, leftover, quick, settle, tree),
+    *(fill, knapsack, leftover, quick, settle, straight, tree),
 )
 
 
@@ -68,9 +69,9 @@ def test_after_the_warm_up_nothing_is_compiled() -> None:
         "t.solver.warm_up()\n"
         "before = t.signatures()\n"
         "assert len(before) >= 25 and max(before.values()) == 1, before\n"
-        "entries = ('decompose.decompose', 'settle.settle_ties', 'tree.advance', 'leftover.fill',"
+        "entries = ('straight._straight', 'settle.settle_ties', 'tree.advance', 'leftover.fill',"
         " 'fill.surrogate', 'dp_cpu._run_wide', 'credit_search.solve_credit', 'credit.by_node', 'settle.rooms_left',"
-        " 'quick._arrange', 'quick._review')\n"
+        " 'quick.arrange', 'quick.review_arrays')\n"
         "assert all(before['solver.' + entry] for entry in entries), before\n"
         "t.work_through()\n"
         "assert t.signatures() == before\n"
