@@ -115,6 +115,11 @@ class Answer:
         self._resume: asyncio.TimerHandle | None = None
         self._last = float("-inf")
 
+    @property
+    def heard(self) -> float:
+        """When its last chunks came, by the loop's clock; minus infinity: none have."""
+        return self._last
+
     async def pour(self, into: Callable[[list[Chunk]], None]) -> None:
         """Hand over each batch as it comes, from the event loop itself: no task wakes for it. Returns at the end.
 

@@ -22,6 +22,7 @@ from typing import Any, cast
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell import wire
 from tao_dynamo.shell.answers import Answer, Context, GoneError, Home
+from tao_dynamo.shell.departures import Streams
 from tao_dynamo.shell.relay import Pace
 
 CONNECT_S = 5.0
@@ -58,6 +59,7 @@ class Plane:
         self._pace = pace
         self._failed = failed
         self._workers: dict[int, _Worker] = {}
+        self._streams: dict[int, Streams] = {}
         self._homes: dict[str, asyncio.Task[str]] = {}
         self._servers: list[asyncio.Server] = []
         self._expected: dict[str, Answer] = {}
@@ -67,9 +69,17 @@ class Plane:
         self._prefix = uuid.uuid4().hex
 
     def instances(self, addresses: Mapping[int, str]) -> None:
-        """Hear which workers live. Requests to one that has gone, and has not begun to answer, fail."""
+        """Hear which workers live. Requests to one that has left, and has not begun to answer, fail at once.
+
+        What it has begun it may finish, as long as it is heard of; see :mod:`tao_dynamo.shell.departures`.
+        """
         for worker_id in [known for known in self._workers if known not in addresses]:
             self._workers.pop(worker_id).fail()
+        for worker_id, streams in self._streams.items():
+            if worker_id in addresses:
+                streams.stay()
+            else:
+                streams.leave()
         self.distrusted &= set(addresses)
 
     async def send(self, request: dict[str, Any], worker_id: int, address: str, context: Context) -> Answer:
@@ -87,6 +97,8 @@ class Plane:
         subject = f"{self._prefix}-{next(self._subjects)}"
         stream = self._expected[subject] = Answer(self._pace, self._failed, context)
         worker.streams[subject] = stream
+        streams = self._streams.setdefault(worker_id, Streams())
+        streams.add(stream)
         stream.on_nonsense = lambda: self.distrusted.add(worker_id)
         headers = {"request-id": context.id(), "x-endpoint-path": worker.address.path}
         headers["x-frontend-send-ts-ns"] = str(time.time_ns())
@@ -97,6 +109,9 @@ class Plane:
         def ended() -> None:
             self._expected.pop(subject, None)
             worker.streams.pop(subject, None)
+            streams.discard(stream)
+            if not streams:
+                self._streams.pop(worker_id, None)
 
         stream.on_end = ended
         if not self._young:

@@ -145,6 +145,14 @@ class Batches:
         return await self._got.get()
 
 
+async def all_begun(*answers: Answer) -> None:
+    for _ in range(2000):
+        if all(answer.begun for answer in answers):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("not begun")
+
+
 async def count_to(talk: Talk) -> None:
     for number in range(talk.request["n"]):
         talk.chunk(number)
@@ -299,6 +307,52 @@ async def test_a_worker_that_leaves_before_it_answered_fails_its_requests(plane:
         plane.instances({8: "elsewhere:1/x"})
         with pytest.raises(GoneError):
             await tokens(answer)
+
+
+@pytest.mark.parametrize("sent", [[], [1, 2]], ids=["before its first token", "in mid-answer"])
+async def test_a_worker_that_hangs_and_loses_its_lease_fails_what_it_began(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, sent: list[int]
+) -> None:
+    began = asyncio.Event()
+
+    async def hang(talk: Talk) -> None:
+        if sent:
+            talk.chunk(*sent)
+        await talk.writer.drain()
+        began.set()
+        await talk.reader.read()
+
+    monkeypatch.setattr("tao_dynamo.shell.departures.SILENCE_S", 0.05)
+    async with running(Worker(hang)) as worker:
+        answer = await plane.send({"n": 1}, 7, worker.address, Context("r"))
+        batches = Batches(answer)
+        await began.wait()
+        if sent:
+            assert [chunk["token_ids"] for chunk in await batches.next()] == [sent]
+        else:
+            await all_begun(answer)
+        plane.instances({8: "elsewhere:1/x"})
+        with pytest.raises(GoneError, match="Stream ended before generation completed"):
+            await batches.end
+
+
+async def test_a_worker_that_leaves_to_drain_finishes_what_it_began(plane: Plane) -> None:
+    left = asyncio.Event()
+
+    async def drain(talk: Talk) -> None:
+        if talk.request["n"]:
+            talk.chunk(1)
+        await talk.writer.drain()
+        await left.wait()
+        talk.chunk(2)
+        talk.end()
+
+    async with running(Worker(drain)) as worker:
+        answers = [await plane.send({"n": n}, 7, worker.address, Context(f"r{n}")) for n in (0, 1)]
+        await all_begun(*answers)
+        plane.instances({})
+        left.set()
+        assert await asyncio.gather(*(tokens(answer) for answer in answers)) == [[2], [1, 2]]
 
 
 async def test_a_worker_that_never_begins_to_answer_is_gone(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
