@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol, cast
 
 from tao_dynamo.errors import WireError
@@ -50,6 +49,7 @@ class Home(asyncio.Protocol):
         self._answering = answering
         self._messages = wire.Messages()
         self._stream: Answer | None = None
+        self._chunks: list[Chunk] = []
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,11 +59,10 @@ class Home(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See :class:`asyncio.Protocol`."""
-        chunks: list[Chunk] = []
+        chunks = self._chunks = []
         stream = self._stream
-        skim = None if stream is None else partial(stream.skim, into=chunks)
         try:
-            for header, body in self._messages.feed(data, skim):
+            for header, body in self._messages.feed(data, self._skim):
                 if stream is not None:
                     stream.read(header, body, chunks)
                     continue
@@ -84,6 +83,9 @@ class Home(asyncio.Protocol):
         if stream is not None:
             stream.take(chunks)
 
+    def _skim(self, data: bytes, at: int) -> int:
+        return at if self._stream is None else self._stream.skim(data, at, self._chunks)
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See :class:`asyncio.Protocol`."""
         if self._transport is not None:
@@ -95,11 +97,11 @@ class Home(asyncio.Protocol):
 class Answer:
     """A worker's answer to one request, in batches of chunks."""
 
-    def __init__(self, pace: Pace, failed: Callable[[wire.Fault], Exception], context: Context) -> None:
+    def __init__(
+        self, pace: Pace, failed: Callable[[wire.Fault], Exception], context: Context, plain: wire.Plain | None = None
+    ) -> None:
         self._context = context
-        self._stopped: asyncio.Future[bool] | None = None
-        self._overdue: asyncio.TimerHandle | None = None
-        self._reading = wire.Answer()
+        self._reading = wire.Answer(plain)
         self.begun = False
         self.on_end: Callable[[], None] = lambda: None
         self.on_nonsense: Callable[[], None] = lambda: None
@@ -114,6 +116,7 @@ class Answer:
         self._error: Exception | None = None
         self._resume: asyncio.TimerHandle | None = None
         self._last = float("-inf")
+        self._begin_by = self._loop.time() + BEGIN_S
 
     @property
     def heard(self) -> float:
@@ -140,14 +143,12 @@ class Answer:
         if self._error is not None:
             raise self._error
 
-    def watch(self) -> None:
-        """Notice from now on that the client leaves, or that the worker does not begin."""
-        if self._ended:
-            return
-        if not self.begun:
-            self._overdue = self._loop.call_later(BEGIN_S, self.give_up)
-        self._stopped = asyncio.ensure_future(self._context.async_killed_or_stopped())
-        self._stopped.add_done_callback(lambda _: self.stop(killed=self._context.is_killed()))
+    def look(self, now: float) -> None:
+        """See whether the client has left, or the worker has had its time to begin."""
+        if self._context.is_stopped():
+            self.stop(killed=self._context.is_killed())
+        elif not self.begun and now > self._begin_by:
+            self.fail(GoneError(f"Unavailable: no answer was begun within {BEGIN_S:g} s"))
 
     def begin(self, transport: asyncio.Transport) -> None:
         """The worker has connected."""
@@ -194,11 +195,6 @@ class Answer:
         if not self._ended:
             self._end(error)
 
-    def give_up(self) -> None:
-        """The worker has had its time to begin."""
-        if not self.begun:
-            self.fail(GoneError(f"Unavailable: no answer was begun within {BEGIN_S:g} s"))
-
     def stop(self, *, killed: bool, error: Exception | None = None) -> None:
         """The client has left: tell the worker, and end."""
         if self._ended:
@@ -214,9 +210,8 @@ class Answer:
     def _end(self, error: Exception | None) -> None:
         self._ended = True
         self._error = error
-        for pending in (self._resume, self._stopped, self._overdue):
-            if pending is not None:
-                pending.cancel()
+        if self._resume is not None:
+            self._resume.cancel()
         transport = self._transport
         if transport is not None:
             if self._reading.complete and not self._reading.over:

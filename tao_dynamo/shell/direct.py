@@ -27,8 +27,9 @@ from tao_dynamo.shell.relay import Pace
 
 CONNECT_S = 5.0
 ACKNOWLEDGE_S = 30.0
-YOUTH_S = 0.1
-"""How long nobody looks whether a stream's client has left: to be told costs as much as thirty chunks."""
+LOOK_S = 0.1
+"""How often one looks whether clients have left. To be told by Dynamo costs a future and a task of its own for each
+answer, as much as thirty chunks; to ask 0.1 us."""
 BACKLOG = 4096
 """Workers that may connect at one time; one that is turned away drops its request without a word."""
 
@@ -60,10 +61,12 @@ class Plane:
         self._failed = failed
         self._workers: dict[int, _Worker] = {}
         self._streams: dict[int, Streams] = {}
-        self._homes: dict[str, asyncio.Task[str]] = {}
+        self._homes: dict[str, str] = {}
+        self._opening = asyncio.Lock()
         self._servers: list[asyncio.Server] = []
         self._expected: dict[str, Answer] = {}
-        self._young: list[Answer] = []
+        self._live: dict[str, Answer] = {}
+        self._looking: asyncio.TimerHandle | None = None
         self._answering: set[asyncio.Transport] = set()
         self._subjects = itertools.count()
         self._prefix = uuid.uuid4().hex
@@ -92,10 +95,11 @@ class Plane:
         worker = self._workers.get(worker_id)
         if worker is None or worker.closed or worker.text != address:
             worker = self._workers[worker_id] = _Worker(address)
-        await worker.connected()
-        here = await self._home(worker.local_host)
+        if not worker.ready:
+            await worker.connected()
+        here = self._homes.get(worker.local_host) or await self._home(worker.local_host)
         subject = f"{self._prefix}-{next(self._subjects)}"
-        stream = self._expected[subject] = Answer(self._pace, self._failed, context)
+        stream = self._expected[subject] = Answer(self._pace, self._failed, context, worker.plain)
         worker.streams[subject] = stream
         streams = self._streams.setdefault(worker_id, Streams())
         streams.add(stream)
@@ -108,15 +112,16 @@ class Plane:
 
         def ended() -> None:
             self._expected.pop(subject, None)
+            self._live.pop(subject, None)
             worker.streams.pop(subject, None)
             streams.discard(stream)
             if not streams:
                 self._streams.pop(worker_id, None)
 
         stream.on_end = ended
-        if not self._young:
-            asyncio.get_running_loop().call_later(YOUTH_S, self._grown)
-        self._young.append(stream)
+        self._live[subject] = stream
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         try:
             await worker.request(wire.request(worker.address, control=control, headers=headers, body=request))
         except BaseException as error:
@@ -130,29 +135,32 @@ class Plane:
         """Close everything."""
         for worker in self._workers.values():
             worker.fail()
-        for opening in self._homes.values():
-            opening.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         for server in self._servers:
             server.close()
         for transport in list(self._answering):
             transport.abort()
         await asyncio.sleep(0)
 
-    def _grown(self) -> None:
-        young, self._young = self._young, []
-        for stream in young:
-            stream.watch()
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for worker in list(self._workers.values()):
+            worker.look(now)
+        for stream in list(self._live.values()):
+            stream.look(now)
+        self._looking = loop.call_later(LOOK_S, self._look) if self._live else None
 
     async def _home(self, host: str) -> str:
         """Where workers that reach us at this address are to answer."""
-        opening = self._homes.get(host)
-        if opening is None:
-            opening = self._homes[host] = asyncio.get_running_loop().create_task(self._open(host))
-        try:
-            return await asyncio.shield(opening)
-        except OSError as error:
-            self._homes.pop(host, None)
-            raise WireError(f"no port to be answered on at {host}: {error}") from error
+        async with self._opening:
+            if host not in self._homes:
+                try:
+                    self._homes[host] = await self._open(host)
+                except OSError as error:
+                    raise WireError(f"no port to be answered on at {host}: {error}") from error
+            return self._homes[host]
 
     async def _open(self, host: str) -> str:
         loop = asyncio.get_running_loop()
@@ -175,11 +183,17 @@ class _Worker(asyncio.Protocol):
         self.closed = False
         self.local_host = ""
         self.streams: dict[str, Answer] = {}
+        self.plain = wire.Plain()
         self._transport: asyncio.WriteTransport | None = None
         self._connecting: asyncio.Task[Any] | None = None
-        self._unanswered: deque[asyncio.Future[bytes]] = deque()
+        self._unanswered: deque[tuple[float, asyncio.Future[bytes]]] = deque()
         self._unsent: list[bytes] = []
         self._acknowledgements = wire.Acknowledgements()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected."""
+        return self._transport is not None and not self.closed
 
     async def connected(self) -> None:
         """Be connected.
@@ -187,8 +201,6 @@ class _Worker(asyncio.Protocol):
         Raises:
             GoneError: the worker does not answer.
         """
-        if self._transport is not None and not self.closed:
-            return
         if self._connecting is None:
             loop = asyncio.get_running_loop()
             making = loop.create_connection(lambda: self, self.address.host, self.address.port)
@@ -210,20 +222,21 @@ class _Worker(asyncio.Protocol):
             raise GoneError(f"Unavailable: {self.text} is gone")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
-        self._unanswered.append(answer)
+        self._unanswered.append((loop.time(), answer))
         if not self._unsent:
             loop.call_soon(self._send)
         self._unsent.append(frame)
-        overdue = loop.call_later(ACKNOWLEDGE_S, self.fail, f"took no request for {ACKNOWLEDGE_S:g} s")
-        try:
-            words = await answer
-        finally:
-            overdue.cancel()
+        words = await answer
         if words:
             text = words.decode(errors="replace")
             if text.startswith("Server "):  # overloaded, unavailable
                 raise GoneError(f"Unavailable: {text}")
             raise WireError(f"{self.text} refused a request: {text}")
+
+    def look(self, now: float) -> None:
+        """See whether it has had its time to take a request."""
+        if self._unanswered and now - self._unanswered[0][0] > ACKNOWLEDGE_S:
+            self.fail(f"took no request for {ACKNOWLEDGE_S:g} s")
 
     def fail(self, why: str = "is gone") -> None:
         """Give the worker up."""
@@ -246,7 +259,7 @@ class _Worker(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for words in self._acknowledgements.feed(data):
             if self._unanswered:
-                answer = self._unanswered.popleft()
+                _, answer = self._unanswered.popleft()
                 if not answer.done():
                     answer.set_result(words)
 
@@ -257,7 +270,7 @@ class _Worker(asyncio.Protocol):
     def _lost(self, why: str) -> None:
         gone = GoneError(f"Unavailable: {self.text} {why}")
         while self._unanswered:
-            answer = self._unanswered.popleft()
+            _, answer = self._unanswered.popleft()
             if not answer.done():
                 answer.set_exception(gone)
         for stream in list(self.streams.values()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,8 @@ _ONE_TOKEN = b"\xa9token_ids\x91"
 """How a list of one token begins."""
 _TOKENS = ((b"\xcd", 2), (b"\xce", 4))
 """What stands before a token of two or of four bytes; smaller ones are rare."""
+_WORTH_IT = 8
+"""Messages in a run below which the next is taken by itself, where tokens of both sizes alternate."""
 
 _json = msgspec.json.decode
 _msgpack = msgspec.msgpack.decode
@@ -154,19 +156,100 @@ class Fault:
     public: bool = False
 
 
-class Answer:
-    """Reads the messages of one answer, after its handshake.
+class Plain:
+    """The bytes of plain chunks of one token, which differ in that token alone: one seen, others need no decoding.
 
-    ``complete``: the last chunk has come; ``over``: the worker will send nothing more. A stream's plain chunks differ
-    in the bytes of their token alone: after the first of them, the others are joined without being decoded.
+    A chunk that has the same bytes around its token is the same chunk, whatever stream it is of: the answers of a
+    worker share one of these.
     """
 
     def __init__(self) -> None:
-        self._prologue = False
-        self._starts: list[tuple[bytes, int]] = []
-        self._after = b""
+        self._kinds: list[_Kind] = []
         self._like: Chunk = {}
-        self._run: Chunk | None = None
+
+    def learn(self, body: bytes, chunk: Chunk) -> None:
+        """See a plain chunk of one token, and its bytes."""
+        before, found, after = body.partition(_ONE_TOKEN + msgspec.msgpack.encode(chunk["token_ids"][0]))
+        if found:
+            before += _ONE_TOKEN
+            self._like = dict(chunk)
+            self._kinds = [_Kind.of(before + mark, size, after) for mark, size in _TOKENS]
+
+    def chunk(self, tokens: list[int]) -> Chunk:
+        """A chunk of these tokens."""
+        return {**self._like, "token_ids": tokens}
+
+    def tokens(self, data: bytes, at: int) -> tuple[list[int], int]:
+        """The tokens of the plain chunks from ``at`` on, and where these end."""
+        tokens: list[int] = []
+        many = True
+        while True:
+            for kind in self._kinds:
+                if data.startswith(kind.start, at) and data.startswith(kind.after, at + kind.token + kind.size):
+                    break
+            else:
+                return tokens, at
+            if many:
+                some, at = kind.run(data, at)
+                tokens += some
+                many = len(some) > _WORTH_IT
+            else:
+                tokens.append(int.from_bytes(data[at + kind.token : at + kind.token + kind.size], "big"))
+                at += kind.width
+
+
+class _Kind(NamedTuple):
+    """Messages of plain chunks whose token takes so many bytes, ``token`` bytes from their start."""
+
+    start: bytes
+    after: bytes
+    token: int
+    size: int
+    width: int
+
+    @classmethod
+    def of(cls, before: bytes, size: int, after: bytes) -> _Kind:
+        start = _HEAD.pack(0, len(before) + size + len(after), 0) + before
+        return cls(start, after, len(start), size, len(start) + size + len(after))
+
+    def run(self, data: bytes, at: int) -> tuple[list[int], int]:
+        """The tokens of all such messages from ``at`` on, of which there is one, and where these end.
+
+        They are compared all at once, with their tokens blanked: 63 of them in 10 us instead of 40.
+        """
+        count = (len(data) - at) // self.width
+        seen = bytearray(data[at : at + count * self.width])
+        tokens = bytearray(count * self.size)
+        for byte in range(self.size):
+            place = slice(self.token + byte, None, self.width)
+            tokens[byte :: self.size] = seen[place]
+            seen[place] = bytes(count)
+        blank = self.start + bytes(self.size) + self.after
+        good, unsure = 1, count
+        while good < unsure:
+            # The whole first, then halves: what follows a run is the end of its stream, or half a message.
+            tried = unsure if unsure == count else (good + unsure + 1) // 2
+            if seen.startswith(blank * tried):
+                good = tried
+            else:
+                unsure = tried - 1
+        count = good
+        letter = "H" if self.size == 2 else "I"
+        return list(struct.unpack_from(f">{count}{letter}", tokens)), at + count * self.width
+
+
+class Answer:
+    """Reads the messages of one answer, after its handshake.
+
+    ``complete``: the last chunk has come; ``over``: the worker will send nothing more.
+
+    Args:
+        plain: what the worker's plain chunks look like.
+    """
+
+    def __init__(self, plain: Plain | None = None) -> None:
+        self._prologue = False
+        self._plain = plain or Plain()
         self.complete = False
         self.over = False
         self.fault: Fault | None = None
@@ -193,24 +276,11 @@ class Answer:
             raise WireError(f"an unreadable message on the response plane: {error}") from error
 
     def skim(self, data: bytes, at: int, into: list[Chunk]) -> int:
-        """Join the plain chunks from ``at`` on, to the last chunk of ``into`` if it is such; returns where they end."""
-        after, starts = self._after, self._starts
-        while True:
-            stop = 0
-            for start, size in starts:
-                if data.startswith(start, at):
-                    token_at = at + len(start)
-                    stop = token_at + size
-                    break
-            if not (stop and data.startswith(after, stop)):
-                return at
-            token = int.from_bytes(data[token_at:stop], "big")
-            if into and into[-1] is self._run:
-                self._run["token_ids"].append(token)
-            else:
-                self._run = {**self._like, "token_ids": [token]}
-                into.append(self._run)
-            at = stop + len(after)
+        """Make one chunk of the plain chunks from ``at`` on; returns where they end."""
+        tokens, at = self._plain.tokens(data, at)
+        if tokens:
+            into.append(self._plain.chunk(tokens))
+        return at
 
     def _chunk(self, body: bytes, into: list[Chunk]) -> None:
         message = _msgpack(body)
@@ -223,19 +293,10 @@ class Answer:
         if chunk is not None:
             into.append(chunk)
             if plain(chunk) and len(chunk["token_ids"]) == 1:
-                self._learn(body, chunk)
+                self._plain.learn(body, chunk)
         error = annotated.get("error")
         if error is not None or annotated.get("event") == "error":
             self.fault = _fault(error, annotated.get("comment"))
-
-    def _learn(self, body: bytes, chunk: Chunk) -> None:
-        before, found, after = body.partition(_ONE_TOKEN + msgspec.msgpack.encode(chunk["token_ids"][0]))
-        if found:
-            before += _ONE_TOKEN
-            self._like, self._after = dict(chunk), after
-            self._starts = [
-                (_HEAD.pack(0, len(before) + 1 + size + len(after), 0) + before + kind, size) for kind, size in _TOKENS
-            ]
 
 
 def handshake(header: bytes) -> str:

@@ -16,11 +16,11 @@ import pytest
 
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell import wire
-from tao_dynamo.shell.answers import Answer, GoneError
+from tao_dynamo.shell.answers import Answer, GoneError, Home
 from tao_dynamo.shell.direct import Plane, can_go_direct
 from tao_dynamo.shell.relay import Pace
 from tests.tao_dynamo.shell_world import FakeContext
-from tests.tao_dynamo.test_shell_wire import LAST, PROLOGUE, part
+from tests.tao_dynamo.test_shell_wire import HANDSHAKE, LAST, PROLOGUE, part, plain_chunk
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -175,6 +175,25 @@ async def test_answers_come_whole_and_do_not_mix(plane: Plane) -> None:
     assert worker.headers[0]["traceparent"].startswith("00-0123456789abcdef")
     assert worker.headers[0]["request-id"] == worker.controls[0]["id"]
     assert worker.controls[0]["metadata"] == {"tenant": "a"}
+
+
+async def test_plain_chunks_are_known_by_their_bytes_from_a_workers_first_answer_on() -> None:
+    """Also those that come in one piece with the handshake, as a fast worker's do."""
+
+    class Transport:
+        def close(self) -> None: ...
+
+    plain = wire.Plain()
+    batches: list[list[dict[str, Any]]] = []
+    end = part(b"", LAST) + part(b'"sentinel"')
+    for tokens in ([1000], range(1000, 1030)):
+        answer = Answer(Pace(), lambda fault: ValueError(fault.text), Context("r"), plain)
+        home = Home(lambda _subject, answer=answer: answer, set())  # type: ignore[misc]
+        home.connection_made(Transport())  # type: ignore[arg-type]
+        home.data_received(part(HANDSHAKE) + part(PROLOGUE) + b"".join(map(plain_chunk, tokens)) + end)
+        await answer.pour(batches.append)
+    (first,), (second,) = batches
+    assert second == first | {"token_ids": list(range(1000, 1030))}
 
 
 async def test_a_worker_that_nobody_answers_for_is_gone(plane: Plane) -> None:
@@ -360,9 +379,23 @@ async def test_a_worker_that_never_begins_to_answer_is_gone(plane: Plane, monkey
         async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None: ...
 
     monkeypatch.setattr("tao_dynamo.shell.answers.BEGIN_S", 0.05)
+    monkeypatch.setattr("tao_dynamo.shell.direct.LOOK_S", 0.01)
     async with running(Silent(count_to)) as worker:
         with pytest.raises(GoneError, match="no answer was begun"):
             await tokens(await plane.send({"n": 1}, 7, worker.address, Context("r")))
+
+
+async def test_a_worker_that_never_takes_a_request_is_gone(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf(Worker):
+        async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections.append(writer)
+            await reader.read()
+
+    monkeypatch.setattr("tao_dynamo.shell.direct.ACKNOWLEDGE_S", 0.05)
+    monkeypatch.setattr("tao_dynamo.shell.direct.LOOK_S", 0.01)
+    async with running(Deaf(count_to)) as worker:
+        with pytest.raises(GoneError, match="took no request for"):
+            await plane.send({"n": 1}, 7, worker.address, Context("r"))
 
 
 async def test_a_crowd_of_answers_at_one_time_is_taken_in(plane: Plane) -> None:

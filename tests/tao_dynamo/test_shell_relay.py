@@ -28,13 +28,20 @@ def chunk(*tokens: int, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_plain_chunks_become_one_and_the_end_stays_whole() -> None:
+@pytest.mark.parametrize("last", [[], [6]])
+def test_plain_chunks_become_one_with_the_end_that_follows_them(last: list[int]) -> None:
     first = chunk(1, completion_usage=USAGE)
-    end = chunk(finish_reason="length", completion_usage=USAGE)
+    end = chunk(*last, finish_reason="length", completion_usage=USAGE)
     out = join([first, chunk(2), chunk(3), chunk(4, 5), end])
-    assert [c["token_ids"] for c in out] == [[1], [2, 3, 4, 5], []]
+    assert out == [first, end | {"token_ids": [2, 3, 4, 5, *last]}]
     assert out[0] is first
-    assert out[2] is end
+    assert join([first, end]) == [first, end], "an end alone stays what it is"
+
+
+@pytest.mark.parametrize("more", [{"log_probs": [-0.1]}, {"stop_reason": "x"}, {"index": 1}, {"engine_data": {}}])
+def test_an_end_that_holds_more_or_is_anothers_is_left_alone(more: dict[str, Any]) -> None:
+    end = chunk(3, finish_reason="stop") | more
+    assert join([chunk(1), chunk(2), end]) == [chunk(1, 2), end]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,6 @@ def test_plain_chunks_become_one_and_the_end_stays_whole() -> None:
         {"log_probs": [-0.1]},
         {"text": "x"},
         {"engine_data": {"a": 1}},
-        {"finish_reason": "stop"},
         {"completion_usage": USAGE},
         {"disaggregated_params": {}},
     ],
@@ -99,7 +105,7 @@ async def test_closing_hands_over_the_rest_at_once() -> None:
     relay.add([chunk(finish_reason="length")])
     relay.close()
     await asyncio.sleep(0.02)
-    assert batches == [[[0]], [[1, 2], []]]
+    assert batches == [[[0]], [[1, 2]]]
 
 
 async def test_a_stream_that_is_slower_than_the_window_is_never_held_back() -> None:
