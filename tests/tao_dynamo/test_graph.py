@@ -273,6 +273,44 @@ async def test_a_killed_worker_costs_no_more_than_what_it_was_serving(stack: Sta
     await asyncio.to_thread(wait_for, stack, lambda s: at_rest(s) and len(s["nodes"]) == 2, 30.0)
 
 
+async def test_a_worker_that_hangs_keeps_no_turn_once_its_lease_is_over(stack: Stack) -> None:
+    url = f"{stack.url}/v1/completions"
+    begun: list[int] = []
+
+    async def stream(number: int, client: httpx.AsyncClient) -> str:
+        body = {"model": stack.model_name, "prompt": prompt(700 + number, 64), "max_tokens": 1500, "stream": True}
+        last = ""
+        async with client.stream(
+            "POST", url, json=body | {"ignore_eos": True}, headers=headers(f"stuck-{number}")
+        ) as answer:
+            async for line in answer.aiter_lines():
+                if line and not last:
+                    begun.append(number)
+                last = line or last
+        return last
+
+    async with httpx.AsyncClient(timeout=60) as client:
+        before = await asyncio.to_thread(wait_for, stack, lambda s: at_rest(s) and len(s["nodes"]) == 2, 30.0)
+        streams = [asyncio.create_task(stream(number, client)) for number in range(4)]
+        await asyncio.to_thread(wait_for, stack, lambda s: s["sessions"]["running"] == 4)
+        for _ in range(1000):
+            if len(begun) == 4:
+                break
+            await asyncio.sleep(0.01)
+        stack.kill("worker-0", signal.SIGSTOP)
+        try:
+            # Some of these go to the hanging worker, which is not known to hang.
+            await asyncio.gather(*(turn(stack, client, f"new-{n}", prompt(800 + n, 640), 4) for n in range(4)))
+            ends = await asyncio.gather(*streams)
+            after = await asyncio.to_thread(wait_for, stack, at_rest)
+        finally:
+            stack.kill("worker-0")
+    assert len(ends) == 4
+    assert after["turns"]["displaced_turns"] > before["turns"].get("displaced_turns", 0)
+    assert after["turns"]["failed_turns"] > before["turns"].get("failed_turns", 0)
+    await asyncio.to_thread(wait_for, stack, lambda s: len(s["nodes"]) == 2, 30.0)
+
+
 def planners_of(router: int) -> list[int]:
     tasks = Path(f"/proc/{router}/task").iterdir()
     children = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
