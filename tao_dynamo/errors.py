@@ -12,7 +12,8 @@
     │   ├── BudgetExceededError     state space or time over its budget
     │   ├── PlannerDiedError        the planner's process is gone or silent
     │   └── DeviceError             the GPU, or the way to it
-    └── StackError              a process of the stack did not start, or died
+    ├── StackError              a process of the stack did not start, or died
+    └── SlowClientError         a client that does not read what its turn makes
 
 This module imports nothing, so that every room (a tool host too) can use it.
 """
@@ -96,3 +97,7 @@ class DeviceError(SolverError):
 
 class StackError(TaoError):
     """A process of the stack did not start, or died."""
+
+
+class SlowClientError(TaoError):
+    """A client does not read what its turn makes, and too much of it waits."""

@@ -13,10 +13,13 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from tao_dynamo.errors import SlowClientError
 from tao_dynamo.shell.relay import Chunk, join
 
 FROM_THE_LOOP = 100
 """Chunks of a turn pushed from the event loop; Dynamo 1.6's channel takes 128 before it blocks."""
+MOST_BEHIND = 4096
+"""Chunks that may wait for a client that does not read, once joined. Beyond it the turn ends, or it would keep all."""
 _MOST_THREADS = 512
 
 
@@ -31,7 +34,11 @@ class Outlet(Protocol):
     """Where chunks go."""
 
     def put(self, chunks: list[Chunk]) -> None:
-        """Take chunks; never waits. Once the client has left they are dropped."""
+        """Take chunks; never waits. Once the client has left they are dropped.
+
+        Raises:
+            SlowClientError: too many wait for the client already; the turn is to end.
+        """
 
 
 class Push:
@@ -51,14 +58,18 @@ class Push:
         self._gone = False
 
     def put(self, chunks: list[Chunk]) -> None:
-        """Take chunks; never waits."""
+        """Take chunks; never waits.
+
+        Raises:
+            SlowClientError: too many wait already.
+        """
         if self._gone:
             return
         if self._pushing is None and len(chunks) <= self._left:
             self._left -= len(chunks)
             self._send(chunks)
             return
-        self._behind += chunks
+        self._behind = _bounded(self._behind, chunks)
         if self._pushing is None:
             self._push_on()
 
@@ -95,8 +106,12 @@ class Pull:
         self._news = asyncio.Event()
 
     def put(self, chunks: list[Chunk]) -> None:
-        """Take chunks; never waits."""
-        self._chunks += chunks
+        """Take chunks; never waits.
+
+        Raises:
+            SlowClientError: too many wait already.
+        """
+        self._chunks = _bounded(self._chunks, chunks)
         self._news.set()
 
     async def until(self, work: asyncio.Task[None]) -> AsyncIterator[Chunk]:
@@ -119,6 +134,15 @@ class Pull:
                     return
         finally:
             work.cancel()
+
+
+def _bounded(behind: list[Chunk], more: list[Chunk]) -> list[Chunk]:
+    behind += more
+    if len(behind) > MOST_BEHIND:
+        behind = join(behind)
+        if len(behind) > MOST_BEHIND:
+            raise SlowClientError(f"the client does not read: more than {MOST_BEHIND} chunks wait for it")
+    return behind
 
 
 def threads() -> ThreadPoolExecutor:

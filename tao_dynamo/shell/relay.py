@@ -80,11 +80,11 @@ class Relay:
     """Gathers one stream's chunks and hands them over in batches; close it at the end of the stream.
 
     Args:
-        put: takes a batch.
+        put: takes a batch, or raises what the turn is to end with.
         pace: shared by all streams.
     """
 
-    __slots__ = ("_loop", "_not_before", "_pace", "_put", "_timer", "_waiting")
+    __slots__ = ("_error", "_loop", "_not_before", "_pace", "_put", "_timer", "_waiting")
 
     def __init__(self, put: Callable[[list[Chunk]], None], pace: Pace) -> None:
         pace.streams += 1
@@ -94,15 +94,22 @@ class Relay:
         self._waiting: list[Chunk] = []
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
+        self._error: Exception | None = None
 
     def add(self, chunks: list[Chunk]) -> None:
-        """Take chunks; they are handed over now, or when the window after the last batch is over."""
+        """Take chunks; they are handed over now, or when the window after the last batch is over.
+
+        Raises:
+            Exception: what ``put`` raised, now or since the last chunks.
+        """
+        if self._error is not None:
+            raise self._error
         self._waiting += chunks
         if self._timer is None:
             if self._loop.time() >= self._not_before:
                 self.flush()
             else:
-                self._timer = self._loop.call_at(self._not_before, self.flush)
+                self._timer = self._loop.call_at(self._not_before, self._due)
 
     def flush(self) -> None:
         """Hand over what there is."""
@@ -117,4 +124,11 @@ class Relay:
     def close(self) -> None:
         """Hand over the rest."""
         self._pace.streams -= 1
-        self.flush()
+        if self._error is None:
+            self.flush()
+
+    def _due(self) -> None:
+        try:
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - raised by the next add, where the turn hears of it
+            self._error = error

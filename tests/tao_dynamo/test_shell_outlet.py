@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tao_dynamo.shell.outlet import FROM_THE_LOOP, Pull, Push, threads
+from tao_dynamo.errors import SlowClientError
+from tao_dynamo.shell.outlet import FROM_THE_LOOP, MOST_BEHIND, Pull, Push, threads
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -110,6 +111,20 @@ async def test_many_clients_that_do_not_read_hold_up_none_that_does(pool: Thread
             sender.room.release()
     await asyncio.gather(*(push.drained() for push in pushes))
     assert all(sender.got == list(range(300)) for sender in stuck)
+
+
+async def test_what_waits_for_a_client_that_never_reads_is_bounded(pool: ThreadPoolExecutor) -> None:
+    sender, pull = Sender(), Pull()
+    push = Push(sender, pool)
+    apart = [{"token_ids": [number], "index": number} for number in range(MOST_BEHIND)]  # nothing is joined
+    for outlet in (push, pull):
+        outlet.put(apart)
+        with pytest.raises(SlowClientError, match="does not read"):
+            outlet.put([*apart, *apart])
+    sender.closed = True
+    sender.room.release()
+    await push.drained()
+    assert sender.got == list(range(len(sender.got)))
 
 
 async def test_after_the_client_has_left_chunks_are_dropped(pool: ThreadPoolExecutor) -> None:

@@ -95,6 +95,23 @@ async def test_the_first_is_handed_over_at_once_and_what_comes_in_the_window_goe
     assert pace.streams == 0
 
 
+async def test_what_the_receiver_raises_is_heard_by_whoever_adds() -> None:
+    def put(batch: list[dict[str, Any]]) -> None:
+        if batch[0]["token_ids"] != [0]:
+            raise LookupError(str(batch[0]["token_ids"]))
+
+    pace = Pace()
+    pace.shortest_s = pace.longest_s = 0.01
+    relay = Relay(put, pace)
+    relay.add([chunk(0)])
+    relay.add([chunk(1)])
+    await asyncio.sleep(0.05)
+    with pytest.raises(LookupError, match=r"\[1\]"):
+        relay.add([chunk(2)])
+    relay.close()
+    assert pace.streams == 0
+
+
 async def test_closing_hands_over_the_rest_at_once() -> None:
     batches: list[list[list[int]]] = []
     pace = Pace()
