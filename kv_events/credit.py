@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kv_events.chain import common
 from kv_events.index import BlockIndex, Node
@@ -59,6 +59,8 @@ class CreditTable:
         self._approximate: set[NodeId] = set()
         self.forgotten = 0
         """Sessions that had to go because there were too many."""
+        self.on_forget: Callable[[str], None] = lambda _session_id: None
+        """Hears of each session that :meth:`forget` is told of, so that who keeps more of it can let it go as well."""
         for tier, factor in (tier_factors or {}).items():
             self.value_tier(tier, factor)
 
@@ -151,6 +153,7 @@ class CreditTable:
     def forget(self, session_id: str) -> None:
         """Forget a session that has ended."""
         self._sessions.pop(session_id, None)
+        self.on_forget(session_id)
 
     def forget_node(self, node: NodeId) -> None:
         """Forget who ran on a node that has left."""

@@ -114,6 +114,7 @@ class Handler:
         self._retries = retries
         self._live: Counter[str] = Counter()
         self._serial = 0
+        credit.on_forget = self._forget
 
     @property
     def follower(self) -> Follower | None:
@@ -300,6 +301,9 @@ class Handler:
         if isinstance(answer, Refuse):
             self.counters[f"refused_{answer.reason.value}"] += 1
             log.info("turn_refused", request=ticket.request_id, reason=answer.reason.value, text=answer.text)
+            session = answer.session_id
+            if session is not None and self._driver.scheduler.explain(session, self._driver.clock()) is None:
+                self._credit.forget(session)  # refused on arrival, so the core never had it
             raise self._failures.refused(answer)
         return answer
 
@@ -361,6 +365,10 @@ class Handler:
 
     def _end_session(self, session_id: str) -> None:
         self._driver.feed(self._driver.scheduler.session_ended, session_id)
+        self._forget(session_id)
+
+    def _forget(self, session_id: str) -> None:
+        """Keep no more of a session: it has ended, expired, or never got in."""
         self._prompts.forget(session_id)
         self._predictor.forget(session_id)
         self._bus.tenants.forget(session_id)

@@ -219,6 +219,40 @@ async def test_nothing_is_left_after_a_crowd_that_comes_and_goes() -> None:
     assert len(world.prompts) == len(world.credit) == 0
 
 
+def kept(world: World) -> tuple[int, int, int]:
+    """Sessions that something is kept of."""
+    return len(world.prompts), len(world.credit), len(world.bus.tenants)
+
+
+async def test_nothing_is_kept_of_a_session_that_is_refused() -> None:
+    world = World(dataclasses.replace(DEFAULT, max_waiting=1))
+    salted = {"routing": {"cache_salt": "tenant", "expected_output_tokens": 4}}
+    with pytest.raises(RefusedError, match="largest node"):
+        await world.start("fits-nowhere", 5000, **salted)
+    assert kept(world) == (0, 0, 0)
+    world.worker.gate = asyncio.Event()
+    full = [world.start(f"s{i}", 700, 200) for i in range(3)]
+    await world.until(lambda: world.states()["waiting"] == 1)
+    with pytest.raises(RefusedError, match="the limit is 1"):
+        await world.start("one-too-many", 700, **salted)
+    assert kept(world) == (3, 3, 0)
+    world.worker.gate.set()
+    await asyncio.gather(*full)
+    # A turn that is refused takes nothing from a session that is there.
+    with pytest.raises(RefusedError, match="largest node"):
+        await world.start("s0", 5000)
+    assert kept(world) == (3, 3, 0)
+
+
+async def test_nothing_is_kept_of_a_session_that_expired_or_had_to_make_way() -> None:
+    world = World(dataclasses.replace(DEFAULT, session_expiry_s=0.2, max_sessions=3))
+    for number in range(5):
+        await world.start(f"s{number}", 100, routing={"cache_salt": "tenant", "expected_output_tokens": 4})
+    assert kept(world) == (3, 3, 3)
+    await world.until(lambda: not sum(world.states().values()))
+    assert kept(world) == (0, 0, 0)
+
+
 async def test_a_client_that_hangs_up_on_the_last_token_was_served() -> None:
     world = World()
     hang_up: list[str] = []
