@@ -92,8 +92,9 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The whole core at one moment. ``waiting`` is the pool in its order; ``paused`` is without a turn.
+    """The whole core at one moment. ``waiting`` is the head of the pool in its order; ``paused`` is without a turn.
 
+    ``waiting_count`` and ``overdue_count`` are of the whole pool.
     ``host_tier``: the marks are those of a host tier that holds whoever waits.
     """
 
@@ -105,6 +106,8 @@ class Statistics:
     nodes: tuple[NodeView, ...]
     sessions_by_state: dict[str, int]
     waiting: tuple[SessionView, ...]
+    waiting_count: int
+    overdue_count: int
     paused: int
     requests: int
     guests: int
@@ -119,6 +122,7 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
     for session in state.sessions.values():
         by_state[session.state.value] += 1
     best = _BestRooms(state)
+    began = (session.waiting_since for session in state.waiting.values())
     return Statistics(
         at=t,
         policy=state.policy.name,
@@ -128,6 +132,8 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
         nodes=tuple(_node_view(state, node) for node in state.rooms),
         sessions_by_state=by_state,
         waiting=tuple(_view(state, session, t, best) for session in islice(state.waiting.values(), limit)),
+        waiting_count=len(state.waiting),
+        overdue_count=sum(since is not None and _overdue(state, t - since) for since in began),
         paused=len(state.paused),
         requests=len(state.requests),
         guests=len(state.guests),
@@ -185,7 +191,7 @@ def _view(state: State, session: Session, t: float, best: _BestRooms) -> Session
         remaining_s=remaining.seconds if remaining else None,
         tool_elapsed_s=remaining.elapsed_s if remaining else None,
         waited_s=waited,
-        overdue=waited is not None and waited >= state.policy.waiting_bound_s,
+        overdue=waited is not None and _overdue(state, waited),
         reason=_reason(state, session, best),
         key=session.id,
         parent=session.parent,
@@ -193,6 +199,10 @@ def _view(state: State, session: Session, t: float, best: _BestRooms) -> Session
         output=sum(live.generated for live in session.turns.values()),
         marked=session.marked,
     )
+
+
+def _overdue(state: State, waited_s: float) -> bool:
+    return waited_s >= state.policy.waiting_bound_s
 
 
 class _BestRooms:

@@ -41,9 +41,9 @@ class Sources:
     streams: Counter[str] = dataclasses.field(default_factory=Counter)
     started_at: float = dataclasses.field(default_factory=time.time)
 
-    def statistics(self) -> Statistics:
-        """The core at this moment."""
-        return self.driver.scheduler.statistics(self.driver.clock())
+    def statistics(self, limit: int = 200) -> Statistics:
+        """The core at this moment; of the waiting pool the first ``limit``."""
+        return self.driver.scheduler.statistics(self.driver.clock(), limit=limit)
 
     def explain(self, session_id: str) -> SessionView | None:
         """One session at this moment."""
@@ -51,16 +51,13 @@ class Sources:
 
     def figures(self) -> Figures:
         """The value of every metric family that is not a distribution, by label where it has any."""
-        now = self.statistics()
+        now = self.statistics(limit=0)
         stats = self.index.stats()
         planner = self.planner.counters
         out: Figures = {
             "sessions": now.sessions_by_state,
             "paused_sessions": now.paused,
-            "waiting_turns": {
-                "true": sum(view.overdue for view in now.waiting),
-                "false": sum(not view.overdue for view in now.waiting),
-            },
+            "waiting_turns": {"true": now.overdue_count, "false": now.waiting_count - now.overdue_count},
             "live_turns": self.driver.live_turns,
             "refused_workers": len(self.workers.refused),
             "decisions": now.counters,

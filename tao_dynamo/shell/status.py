@@ -36,6 +36,7 @@ def status(sources: Sources) -> dict[str, Any]:
         "refused_workers": {str(worker): reason for worker, reason in sources.workers.refused.items()},
         "sessions": now.sessions_by_state,
         "waiting": [waiting(view) for view in now.waiting],
+        "waiting_not_listed": now.waiting_count - len(now.waiting),
         "paused_without_turn": now.paused,
         "turns": dict(sources.handler.counters) | {"live": sources.driver.live_turns},
         "pauses": core.get("pauses", 0),

@@ -167,7 +167,7 @@ async def test_a_stream_that_breaks_is_an_error_that_does_not_mark_the_router_do
 
 
 async def test_overload_is_refused_past_the_limit() -> None:
-    world = World(dataclasses.replace(DEFAULT, max_waiting=1))
+    world = World(dataclasses.replace(DEFAULT, max_waiting=1, idle_release_s=0.05))
     world.worker.gate = asyncio.Event()
     for i in range(2):
         world.start(f"s{i}", 700, 200)
@@ -225,7 +225,7 @@ def kept(world: World) -> tuple[int, int, int]:
 
 
 async def test_nothing_is_kept_of_a_session_that_is_refused() -> None:
-    world = World(dataclasses.replace(DEFAULT, max_waiting=1))
+    world = World(dataclasses.replace(DEFAULT, max_waiting=1, idle_release_s=0.05))
     salted = {"routing": {"cache_salt": "tenant", "expected_output_tokens": 4}}
     with pytest.raises(RefusedError, match="largest node"):
         await world.start("fits-nowhere", 5000, **salted)
