@@ -185,7 +185,12 @@ class Workers:
         return [card for _, card in self._read.values() if card is not None]
 
     def suspect(self, worker_id: int) -> None:
-        """A turn could not reach the worker: leave it out for a while, longer each time."""
+        """A turn could not reach the worker: leave it out for a while, longer each time.
+
+        Turns that were on their way when it was left out, and fail as well, say nothing new.
+        """
+        if all(node.worker_id != worker_id for node in self.nodes):
+            return
         _, last = self._suspects.get(worker_id, (0.0, FIRST_SUSPICION_S / 2))
         pause = min(2 * last, LAST_SUSPICION_S)
         self._suspects[worker_id] = (self._clock() + pause, pause)

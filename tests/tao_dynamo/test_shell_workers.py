@@ -150,6 +150,22 @@ def test_an_unreachable_worker_is_left_out_for_longer_each_time() -> None:
     assert NodeId(7, 0) in world.listener.rooms
 
 
+def test_one_outage_is_one_suspicion_however_many_turns_fail_of_it() -> None:
+    world = World()
+    world.there(w7=card(), w8=card())
+    for _ in range(6):
+        world.workers.suspect(7)
+        world.now += 0.002
+    world.now += 3.1
+    world.workers.sync()
+    assert NodeId(7, 0) in world.listener.rooms
+    # One that has gone altogether is not suspected: should it come back, it is taken at its word.
+    world.there(w8=card())
+    world.workers.suspect(7)
+    world.there(w7=card(), w8=card())
+    assert NodeId(7, 0) in world.listener.rooms
+
+
 def test_garbage_for_a_card_is_no_card() -> None:
     for text in ("", "[]", "null", "{", '{"runtime_config": 3}'):
         assert read_card(7, text, lambda _data: None) is None
