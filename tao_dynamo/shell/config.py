@@ -11,6 +11,7 @@ import argparse
 import difflib
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -244,6 +245,8 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = Non
     values: dict[str, Any] = {option.field: option.given(args, env)[0] for option in shell}
     for name in ("tool_namespaces", "adapters"):
         values[name] = tuple(dict.fromkeys(values[name].replace(",", " ").split()))
+    if values["page_port"] is not None:
+        _check_page_host(values["page_host"])
     check_model_folder(args.model_path, offline=env.get("HF_HUB_OFFLINE", "") in ("1", "true", "yes", "on"))
     return Config(
         endpoint=endpoint,
@@ -260,6 +263,20 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = Non
         event_plane=_event_plane(env),
         **values,
     )
+
+
+def _check_page_host(host: str) -> None:
+    """See that the page can be bound there: a port that is taken is no mistake, an address of another machine is.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError("--tao-page-host", host, "an address of this machine") from error
 
 
 def check_model_folder(path: str | None, *, offline: bool) -> None:

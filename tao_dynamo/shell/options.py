@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from solver.front import METHODS
 from tao_dynamo.core.policy import DEFAULT, MODES, PAPER, Policy
 from tao_dynamo.errors import ConfigError
 
@@ -192,7 +193,7 @@ def policy_options() -> list[Option]:
         if item.name == "name":
             continue
         text, (low, high) = _POLICY[item.name]
-        kind, optional = _kind(hints[item.name])
+        kind, optional = (METHODS, False) if item.name == "solver" else _kind(hints[item.name])
         name = item.name.removesuffix("_s").replace("_", "-")
         default, paper = getattr(DEFAULT, item.name), getattr(PAPER, item.name)
         found.append(Option(name, item.name, kind, default, text, low, high, optional, paper))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from solver.front import METHODS
 from tao_dynamo.core.policy import DEFAULT, PAPER, Policy
 from tao_dynamo.errors import ConfigError
 from tao_dynamo.shell.config import Config, check_model_folder, parse
@@ -66,6 +67,10 @@ def test_the_environment_speaks_where_no_flag_does() -> None:
         (["--router-block-size", "0"], {}, "--router-block-size", "0"),
         (["--model-path", "/not/there"], {}, "--model-path", "/not/there"),
         (["--endpoint", "a.b"], {}, "--endpoint", "a.b"),
+        (["--tao-solver", "nonsense"], {}, "--tao-solver", "nonsense"),
+        ([], {"DYN_TAO_SOLVER": "nonsense"}, "DYN_TAO_SOLVER", "nonsense"),
+        (["--tao-page-host", "999.1.1.1"], {}, "--tao-page-host", "999.1.1.1"),
+        (["--tao-page-host", "192.0.2.1"], {}, "--tao-page-host", "192.0.2.1"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(flags: list[str], env: dict[str, str], named: str, got: str) -> None:
@@ -74,6 +79,15 @@ def test_a_wrong_value_is_refused_by_name(flags: list[str], env: dict[str, str],
     assert named in str(caught.value)
     assert got in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_each_solver_method_can_be_asked_for() -> None:
+    assert [read("--tao-solver", method).policy.solver for method in METHODS] == list(METHODS)
+
+
+def test_where_there_is_no_page_its_address_does_not_matter() -> None:
+    assert read("--tao-page-port", "none", "--tao-page-host", "192.0.2.1").page_port is None
+    assert read("--tao-page-host", "localhost").page_host == "localhost"
 
 
 def test_dynamos_own_flags_reach_dynamos_router() -> None:
