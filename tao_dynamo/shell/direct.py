@@ -39,12 +39,16 @@ TESTED_RUNTIMES = ("1.6.",)
 
 
 def can_go_direct(env: Mapping[str, str], version: str | None = None) -> bool:
-    """Whether the planes are those spoken here: TCP both ways, no TLS, a Dynamo whose bytes are known."""
+    """Whether the planes are those spoken here: TCP both ways, no TLS, a Dynamo whose bytes are known.
+
+    A port or host that answers must come to (``DYN_TCP_RESPONSE_STREAM_*``) is bound by Dynamo's client and by it alone.
+    """
     if version is None:
         version = importlib.metadata.version("ai-dynamo-runtime")
     planes = (env.get("DYN_REQUEST_PLANE", "tcp"), env.get("DYN_RESPONSE_PLANE", "tcp"))
     tls = any(name.startswith("DYN_TCP_TLS_") and value for name, value in env.items())
-    return version.startswith(TESTED_RUNTIMES) and planes == ("tcp", "tcp") and not tls
+    fixed = any(name.startswith("DYN_TCP_RESPONSE_STREAM_") and value for name, value in env.items())
+    return version.startswith(TESTED_RUNTIMES) and planes == ("tcp", "tcp") and not tls and not fixed
 
 
 class Plane:
