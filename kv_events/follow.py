@@ -97,11 +97,14 @@ class Follower:
         self._clock = clock
         self._rng = rng or random.Random()
         self._lock = asyncio.Lock()
+        self._left: set[int] = set()
+        """Workers that left while a message or a dump is being applied: what is still to come of it is nobody's."""
         self._task: asyncio.Task[None] | None = None
 
     async def on_kv_events(self, envelope: Envelope, batch: KvBatch) -> None:
         """Take in one message; gives way to other tasks now and then when it is a big one."""
         async with self._lock:
+            self._left.clear()
             for action in self.stream.receive(envelope, batch):
                 await self._do(action)
 
@@ -126,6 +129,7 @@ class Follower:
 
     def worker_left(self, worker_id: int) -> list[NodeId]:
         """Forget a worker; a resync that is under way for it comes to nothing. Return its nodes."""
+        self._left.add(worker_id)
         self.stream.forget_worker(worker_id)
         nodes = self.index.drop_worker(worker_id)
         for node in nodes:
@@ -158,6 +162,9 @@ class Follower:
                 await task
 
     async def _do(self, action: Apply | Restarted | Resync | Healed) -> None:
+        node = action.event.node if isinstance(action, Apply) else action.node
+        if node.worker_id in self._left:
+            return
         if isinstance(action, Apply):
             await self._apply(action.event)
         elif isinstance(action, Restarted):
@@ -191,6 +198,8 @@ class Follower:
     async def _apply(self, event: KvEvent) -> None:
         t = self._clock()
         for piece in _pieces(event):
+            if event.node.worker_id in self._left:
+                return
             self.index.apply(piece, t)
             if piece is not event:
                 await asyncio.sleep(0)
@@ -234,6 +243,7 @@ class Follower:
 
     async def _take(self, node: NodeId, events: list[KvEvent], dump: Dump) -> bool:
         async with self._lock:
+            self._left.clear()
             recovery = self.stream.dumped(node, dump.as_of.get(node))
             if recovery is None:
                 return True
@@ -247,6 +257,8 @@ class Follower:
                     if done >= _SLICE:
                         done = 0
                         await asyncio.sleep(0)
+                if node.worker_id in self._left:
+                    return True
             again = recovery.again or self._doubt(node, recovery)
             if again is not None:
                 log.warning("node %s: %s; its state is fetched once more", node, again.reason)

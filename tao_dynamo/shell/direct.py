@@ -41,7 +41,7 @@ TESTED_RUNTIMES = ("1.6.",)
 def can_go_direct(env: Mapping[str, str], version: str | None = None) -> bool:
     """Whether the planes are those spoken here: TCP both ways, no TLS, a Dynamo whose bytes are known.
 
-    A port or host that answers must come to (``DYN_TCP_RESPONSE_STREAM_*``) is bound by Dynamo's client and by it alone.
+    A port or host that answers must come to (``DYN_TCP_RESPONSE_STREAM_*``) is bound by Dynamo's client, and it alone.
     """
     if version is None:
         version = importlib.metadata.version("ai-dynamo-runtime")

@@ -109,6 +109,45 @@ async def test_c3_a_worker_that_leaves_during_the_dump_does_not_come_back() -> N
     await follower.close()
 
 
+@pytest.mark.parametrize(
+    "events",
+    [
+        [stored(range(30_000))],
+        [stored(range(100 * i, 100 * i + 100), 100 * i - 1 if i else None, at=i + 1) for i in range(200)],
+    ],
+    ids=["one big event", "many events"],
+)
+async def test_c3_a_worker_that_leaves_while_its_dump_is_applied_does_not_come_back(events: list[KvEvent]) -> None:
+    listener = Listener()
+    follower = follower_of(FakeSource(*events, stored(range(16), node=C)), listener)
+    follower.node_joined(A, 16)
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        stats = follower.index.node_stats(A)
+        if stats is not None and stats.blocks >= 4096:
+            break
+    assert follower.worker_left(A.worker_id) == [A]
+    follower.node_joined(C, 16)
+    await until(lambda: follower.index.overlap(chain(range(16))) == {C: 16})
+    assert follower.index.nodes == (C,)
+    assert (A, "recovered") not in listener.heard
+    await follower.close()
+
+
+async def test_c3_a_worker_that_leaves_in_the_middle_of_a_big_event_does_not_come_back() -> None:
+    follower = follower_of(None)
+    big = asyncio.create_task(send(follower, stored(range(30_000))))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not big.done()
+    assert follower.worker_left(A.worker_id) == [A]
+    await big
+    assert follower.index.nodes == ()
+    # It comes back, and is as good as any.
+    await send(follower, stored(range(16)), publisher=2)
+    assert follower.index.overlap(chain(range(16))) == {A: 16}
+
+
 async def test_c5_a_late_start_is_joined_by_the_dump() -> None:
     source = FakeSource(stored(range(1, 42)))
     follower = follower_of(source)
