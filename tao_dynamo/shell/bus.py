@@ -89,6 +89,8 @@ class Bus:
         self._use_kv_events = use_kv_events
         self._block_sizes: dict[NodeId, int] = {}
         self._silent: set[NodeId] = set()
+        self._left: set[int] = set()
+        """Workers that have left. Those that drain go on publishing, and would be followed as if they were new."""
         self._least_load: dict[NodeId, int] = {}
         self._told_load: dict[NodeId, int] = {}
         self._guesses: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -99,7 +101,7 @@ class Bus:
         """Take one message of topic ``kv-events``."""
         if envelope.published_at:
             self.lag_s = max(0.0, time.time() - envelope.published_at / 1e3)
-        if self.follower is not None:
+        if self.follower is not None and not (batch.events and batch.events[0].node.worker_id in self._left):
             await self.follower.on_kv_events(envelope, batch)
 
     def on_kv_metrics(self, metrics: KvMetrics) -> None:
@@ -169,6 +171,7 @@ class Bus:
     def joined(self, node: NodeId, card: Card, capacity_tokens: int, block_size: int) -> None:
         """A node is there, or tells another capacity than before."""
         self._block_sizes[node] = block_size
+        self._left.discard(node.worker_id)
         if self._use_kv_events and card.publishes_events:
             self._silent.discard(node)
         else:
@@ -193,8 +196,10 @@ class Bus:
         self.verdicts.pop(node, None)
         self._silent.discard(node)
         self._driver.feed(self._driver.scheduler.node_left, node)
-        if self.follower is not None and not any(n.worker_id == node.worker_id for n in self._block_sizes):
-            self.follower.worker_left(node.worker_id)
+        if not any(n.worker_id == node.worker_id for n in self._block_sizes):
+            self._left.add(node.worker_id)
+            if self.follower is not None:
+                self.follower.worker_left(node.worker_id)
 
     # --- what the tables are asked
 

@@ -146,6 +146,27 @@ async def test_blocks_that_are_announced_become_credit() -> None:
     assert world.credit.resident("s") == {NODE: 64}
 
 
+async def test_what_a_worker_publishes_after_it_left_is_nobodys() -> None:
+    world = World()
+    follower = world.bus.follower
+    assert follower is not None
+
+    async def publish(sequence: int, first: int) -> None:
+        stored = Stored(list(range(first, first + 4)), list(range(4)))
+        await world.bus.on_kv_events(Envelope(1, sequence, b""), KvBatch([KvEvent(NODE, sequence + 1, stored, DEVICE)]))
+
+    await publish(0, 10)
+    assert follower.index.node_stats(NODE) is not None
+    world.discovery.live = [8]
+    world.workers.sync()
+    await publish(1, 20)
+    assert follower.index.node_stats(NODE) is None
+    world.discovery.live = [7, 8]
+    world.workers.sync()
+    await publish(2, 30)
+    assert follower.index.holds_any(NODE)
+
+
 async def test_the_bus_going_away_marks_the_nodes_and_serving_goes_on() -> None:
     world = World()
     assert world.bus.follower is not None
