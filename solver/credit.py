@@ -32,6 +32,11 @@ WORST = 1 << WORD_BITS
 """A bound that every relaxation improves on."""
 PATIENCE = 6
 """Rounds without a better bound after which the step is shortened."""
+MOMENTUM = 0.7
+"""Share of the last direction that the next keeps."""
+SHORTER = 0.6
+SHORTEST = 0.03
+"""Length of a step below which the descent ends: it gains little then, and branching more."""
 REPAIR_EVERY = 8
 """Rounds from one repair to the next."""
 REPAIR_PASSES = 3
@@ -109,6 +114,34 @@ def by_node(node: Ints, nodes: int) -> tuple[Ints, Ints]:
         pairs[at[node[k]]] = k
         at[node[k]] += 1
     return start, pairs
+
+
+@compiled
+def thinned(pairs: Pairs, banned: Flags) -> Pairs:
+    """The same pairs, but the nodes' lists without the banned ones: their knapsacks need not pass over them."""
+    list_start = np.zeros_like(pairs.list_start)
+    list_pair = np.empty(len(pairs.list_pair), np.int64)
+    size = 0
+    for n in range(len(pairs.capacity)):
+        for t in range(pairs.list_start[n], pairs.list_start[n + 1]):
+            if not banned[pairs.list_pair[t]]:
+                list_pair[size] = pairs.list_pair[t]
+                size += 1
+        list_start[n + 1] = size
+    return Pairs(
+        pairs.start,
+        pairs.owner,
+        pairs.node,
+        pairs.credit,
+        pairs.worth,
+        pairs.cost,
+        pairs.capacity,
+        list_start,
+        list_pair[:size].copy(),
+        pairs.scale,
+        pairs.slack,
+        pairs.unit,
+    )
 
 
 @compiled
@@ -209,6 +242,15 @@ def begin_from(pairs: Pairs, price: Ints, best: Ints, chosen: Flags, banned: Fla
 
 
 @compiled
+def bar(descent: Descent, pairs: Pairs, banned: Flags) -> None:
+    """Take banned pairs out of the last trial; their nodes become stale."""
+    for k in range(len(banned)):
+        if banned[k] and descent.trial_chosen[k]:
+            descent.trial_chosen[k] = 0
+            descent.stale[pairs.node[k]] = 1
+
+
+@compiled
 def _relax(pairs: Pairs, descent: Descent, banned: Flags, work: Work) -> int:
     """Solve the stale nodes' knapsacks at the trial prices; returns the bound, in worth."""
     bound = 0
@@ -238,7 +280,7 @@ def _turn(pairs: Pairs, descent: Descent, banned: Flags) -> float:
         if alive < 2 or (descent.trial[i] == 0 and count < 0):
             descent.slope[i] = 0.0
         else:
-            descent.slope[i] = 0.3 * descent.slope[i] + count
+            descent.slope[i] = MOMENTUM * descent.slope[i] + count
         norm += descent.slope[i] * descent.slope[i]
     return norm
 
@@ -287,9 +329,8 @@ def descend(
         else:
             pace[1] += 1.0
             if pace[1] >= PATIENCE:
-                pace[0] *= 0.6
+                pace[0] *= SHORTER
                 pace[1] = 0.0
-                descent.exact[:] = price
         if pace[3] and pace[2] % REPAIR_EVERY == 0:
             credit = _repaired(pairs, chosen, held, credit, work)
             pace[3] = 0.0
@@ -298,7 +339,7 @@ def descend(
             over = True
             break
         norm = _turn(pairs, descent, banned)
-        if norm < 1e-9 or pace[0] < 1e-3:
+        if norm < 1e-9 or pace[0] < SHORTEST:
             over = True
             break
         _step(pairs, descent, pace[0] * max(now - credit * pairs.scale, 1) / norm)

@@ -26,7 +26,7 @@ def agreed_pairs(pairs: Pairs, found: CreditResult, deadline: float) -> Flags:
     reach the credit are gone through. What is still open is probed pair by pair. Both as time allows.
     """
     work = work_for(pairs)
-    status = common_pairs(pairs, found.credit, np.zeros(len(pairs.node), np.uint8), found.price, found.best, ANY, work)
+    status = common_pairs(pairs, found.credit, found.banned, found.price, found.best, ANY, work)
     if not (status == OPEN).any():
         return status
     small = reduced(pairs, status, found.price)
@@ -36,7 +36,7 @@ def agreed_pairs(pairs: Pairs, found: CreditResult, deadline: float) -> Flags:
     price, best = small.price, np.zeros(len(pairs.capacity), np.int64)
     descent = begin(small.pairs, price, 1.0)
     descend(small.pairs, descent, nothing, price, best, chosen, spare, WORST, target - 1, BRANCH_ROUNDS, work)
-    root = CreditResult(found.held[small.origin], target, target, price, best, chosen)
+    root = CreditResult(found.held[small.origin], target, target, price, best, chosen, nothing)
     inner = common_pairs(small.pairs, target, nothing, price, best, ANY, work)
     if credit_of(pairs, best.sum() + price.sum()) > target and (inner == OPEN).any():
         _sweep(small.pairs, root, work, inner, deadline)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.clock import now
-from solver.credit import WORST, Pairs, begin, begin_from, credit_of, descend, repair, work_for
-from solver.credit_common import ANY, FIXED, OPEN, common_pairs, reduced
+from solver.credit import WORST, Pairs, bar, begin, begin_from, credit_of, descend, repair, thinned, work_for
+from solver.credit_common import ANY, DEAD, FIXED, OPEN, common_pairs, reduced
 from solver.credit_start import start_prices
 from solver.jit import compiled
 from solver.knapsack import Flags, Work
@@ -30,6 +30,8 @@ LOOK_PAIRS = 192
 """Pairs that such a look may put through tables."""
 FEW_OPEN = 48
 """So few are better branched on at once."""
+THIN_AT = 0.7
+"""Share of the pairs that is not dead yet below which the dead ones are taken out."""
 ROOT_STEP, INNER_STEP = 0.5, 0.4
 """Length of the first step at the root, where :mod:`solver.credit_start` is near, and over the open pairs."""
 
@@ -38,7 +40,7 @@ class CreditResult(NamedTuple):
     """``held[H]``: the pairs of the best choice found; its ``credit`` and the proven ``bound`` (units).
 
     ``price[N]``, ``best[M]`` and ``chosen[H]`` are the relaxation at the root (prices, knapsack optima and
-    choices).
+    choices), without the pairs ``banned[H]``, which no choice of this credit or more has.
     """
 
     held: Flags
@@ -47,6 +49,7 @@ class CreditResult(NamedTuple):
     price: Ints
     best: Ints
     chosen: Flags
+    banned: Flags
 
 
 class Rows(NamedTuple):
@@ -191,23 +194,29 @@ def solve_credit(pairs: Pairs, known: Flags, deadline: float) -> CreditResult:
     """
     work = work_for(pairs)
     count = len(pairs.node)
-    nothing, chosen, held = np.zeros(count, np.uint8), np.zeros(count, np.uint8), known.copy()
+    banned, chosen, held = np.zeros(count, np.uint8), np.zeros(count, np.uint8), known.copy()
     price, best = start_prices(pairs, work), np.zeros(len(pairs.capacity), np.int64)
     descent = begin(pairs, price, ROOT_STEP)
     worth, credit, over, left = WORST, 0, False, ROOT_ROUNDS
     for k in range(count):
         credit += pairs.credit[k] * held[k]
-    status = nothing
+    status, listed = banned, pairs
     while not over and left > 0 and (left == ROOT_ROUNDS or now() < deadline):
         worth, credit, over = descend(
-            pairs, descent, nothing, price, best, chosen, held, worth, credit, ROOT_CHUNK, work
+            listed, descent, banned, price, best, chosen, held, worth, credit, ROOT_CHUNK, work
         )
         left -= ROOT_CHUNK
         last = over or left == 0
         if credit_of(pairs, worth) > credit and (last or left % LOOK_EVERY == 0):
             # Which pairs are open; where that is many, the look is kept cheap.
-            status = common_pairs(pairs, credit + 1, nothing, price, best, ANY if last else LOOK_PAIRS, work)
+            status = common_pairs(listed, credit + 1, banned, price, best, ANY if last else LOOK_PAIRS, work)
             over |= (status == OPEN).sum() <= FEW_OPEN
+            if not over and (status != DEAD).sum() < THIN_AT * len(listed.list_pair):
+                # The look again, for what reaches the credit known: such a plan may be the best.
+                dead = common_pairs(listed, credit, banned, price, best, LOOK_PAIRS, work)
+                banned = (dead == DEAD).astype(np.uint8)
+                bar(descent, pairs, banned)
+                listed = thinned(listed, banned)
     bound = credit_of(pairs, worth)
     if bound > credit and now() < deadline:
         small = reduced(pairs, status, price)
@@ -219,4 +228,4 @@ def solve_credit(pairs: Pairs, known: Flags, deadline: float) -> CreditResult:
             credit = more + small.credit
             held = (status == FIXED).astype(np.uint8)
             held[small.origin] = spare
-    return CreditResult(held, credit, max(credit, bound), price, best, chosen)
+    return CreditResult(held, credit, max(credit, bound), price, best, chosen, banned)

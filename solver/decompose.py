@@ -23,7 +23,7 @@ from solver.settle import greedy, rooms_left, settle_ties, value
 if TYPE_CHECKING:
     from solver.columns import Ints
 
-CREDIT_SHARE = 0.75
+CREDIT_SHARE = 0.85
 """Share of the budget after which the credit must do with a bound."""
 SWEEP_SHARE = 0.5
 """Share of what is left then for what all credit optima agree on."""
