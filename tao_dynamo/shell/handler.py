@@ -73,6 +73,7 @@ class _Work:
     ask: Ask
     ticket: Ticket
     context: Context
+    turn: Turn
     first_hash: int | None
     outlet: Outlet
     trace: Trace
@@ -144,13 +145,14 @@ class Handler:
         trace = self.tracing.turn(context.trace_headers, request=context.id(), session=ask.session_id or "")
         trace.part("placement", prompt_tokens=len(ask.tokens))
         error: BaseException | None = None
-        turn, first_hash = self._turn(ask, context)
+        turn = self._turn(ask, context)
+        first_hash = turn.hashes[0] if turn.hashes else None
         session = ask.session_id
         if session is not None:
             self._live[session] += 1
         ticket = self._driver.arrive(turn)
         try:
-            await self._serve(_Work(request, ask, ticket, context, first_hash, outlet, trace))
+            await self._serve(_Work(request, ask, ticket, context, turn, first_hash, outlet, trace))
         except BaseException as caught:
             error = caught
             raise
@@ -180,7 +182,7 @@ class Handler:
             room = self._workers.largest_node
             raise self._failures.wrong(f"the request needs {needed} tokens of KV room; the largest node holds {room}")
 
-    def _turn(self, ask: Ask, context: Context) -> tuple[Turn, int | None]:
+    def _turn(self, ask: Ask, context: Context) -> Turn:
         """Describe the request to the core; feed credit and readiness first, since placing looks at them."""
         t = self._driver.clock()
         request_id = context.id()
@@ -205,8 +207,7 @@ class Handler:
                     for node, blocks in self.follower.index.overlap(chain, size).items():
                         overlap[node] = blocks * size
         size = min(chains, default=16)
-        hashes = chains.get(size, ())
-        turn = Turn(
+        return Turn(
             request_id=request_id,
             session_id=ask.session_id,
             prompt_tokens=len(ask.tokens),
@@ -214,12 +215,11 @@ class Handler:
             priority=ask.priority,
             strict_priority=ask.strict_priority,
             parent_session_id=ask.parent_session_id,
-            hashes=hashes,
+            hashes=chains.get(size, ()),
             block_size=size,
             final=ask.final,
             overlap=overlap,
         )
-        return turn, hashes[0] if hashes else None
 
     def _expected_output(self, ask: Ask) -> int | None:
         if ask.least_output and len(ask.tokens) + ask.least_output > self._workers.largest_node:
@@ -263,7 +263,7 @@ class Handler:
                     tries += 1
                     self.counters["displaced_turns"] += 1
                     log.warning("turn_displaced", request=ticket.request_id, node=node, error=error)
-                    self._displace(ticket, node, work.ask)
+                    self._displace(work, node)
                     continue
                 # A client may hang up on the last token, before the stream's own end is here.
                 ok = work.finished or not context.is_stopped()
@@ -352,15 +352,15 @@ class Handler:
         if isinstance(cached, int):
             work.cached = cached
 
-    def _displace(self, ticket: Ticket, node: NodeId, ask: Ask) -> None:
+    def _displace(self, work: _Work, node: NodeId) -> None:
         """The worker is gone before the first token: the turn goes back for another node."""
-        if ask.session_id is None:
+        if work.turn.session_id is None:
             # A request without a session holds room under its own name: end it, and let it arrive anew.
-            self._driver.feed(self._driver.scheduler.turn_ended, ticket.request_id, ok=False)
+            self._driver.feed(self._driver.scheduler.turn_ended, work.ticket.request_id, ok=False)
             self._workers.suspect(node.worker_id)
-            self._driver.arrive(Turn(ticket.request_id, None, len(ask.tokens), _bounded(ask.max_tokens)), ticket)
+            self._driver.arrive(work.turn, work.ticket)
             return
-        self._driver.displaced(ticket)
+        self._driver.displaced(work.ticket)
         self._workers.suspect(node.worker_id)
 
     def _end_session(self, session_id: str) -> None:

@@ -109,11 +109,14 @@ class FakeWorker:
     def __init__(self) -> None:
         self.served: list[tuple[NodeId, dict[str, Any]]] = []
         self.dead: set[int] = set()
+        self.deaths = 0
+        """Requests that are yet to find their worker gone, whichever it is."""
         self.break_after: int | None = None
         self.gate: asyncio.Event | None = None
 
     async def __call__(self, request: dict[str, Any], node: NodeId, context: FakeContext) -> FakeAnswer:
-        if node.worker_id in self.dead:
+        if self.deaths or node.worker_id in self.dead:
+            self.deaths = max(0, self.deaths - 1)
             raise GoneError(f"worker {node.worker_id}")
         self.served.append((node, request))
         return FakeAnswer(self._chunks(request, context))

@@ -155,6 +155,21 @@ async def test_a_guest_too_is_brought_to_another_node() -> None:
     assert world.reserved() == 0
 
 
+async def test_a_guest_that_is_brought_to_another_node_is_what_it_was() -> None:
+    held = []
+    for deaths in (0, 1):
+        world = World()
+        world.worker.gate = asyncio.Event()
+        world.worker.deaths = deaths
+        turn = world.start(None, 100, 300)  # more than what is taken for granted without a hint
+        await world.until(lambda served=world.worker.served: served)
+        held.append(world.reserved())
+        assert world.handler.counters["displaced_turns"] == deaths
+        world.worker.gate.set()
+        assert len(await turn) == 300
+    assert held[0] == held[1]
+
+
 async def test_a_stream_that_breaks_is_an_error_that_does_not_mark_the_router_down() -> None:
     world = World()
     world.worker.break_after = 2
