@@ -202,7 +202,11 @@ class Service:
     # --- endpoints
 
     def generate(self, request: dict[str, Any], context: Any, response_sender: Any = None) -> AsyncIterator[Chunk]:
-        """Serve one turn. Dynamo gives a response sender to a handler that has an argument of that name."""
+        """Serve one turn.
+
+        Dynamo gives a response sender to a handler that has an argument of that name, but not where it calls from inside
+        the process or for a health check: these ask for the chunks one by one.
+        """
         if response_sender is None:
             return self.handler.generate(request, context)
         return self._push(request, context, Push(response_sender, self._pushers))
@@ -212,7 +216,7 @@ class Service:
         try:
             await self.handler.serve(request, context, outlet)
         except DynamoFailures.SAID as error:
-            # Dynamo writes the traceback of whatever is raised here.
+            # Dynamo writes the traceback of whatever is raised here, by no hook of Python's: a short one, then.
             raise error.with_traceback(None) from None
         finally:
             await outlet.drained()
