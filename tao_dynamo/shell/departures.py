@@ -8,7 +8,7 @@ leaves it too, when its lease runs out, but its connections stay, and nothing mo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 SILENCE_S = 5.0
@@ -95,3 +95,30 @@ class Streams:
         self._timer = None
         for stream in list(self._running):
             stream.lost()
+
+
+class Departures:
+    """The answers under way of all workers."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, Streams] = {}
+
+    def begin(self, worker_id: int, stream: Stream) -> None:
+        """An answer is asked for."""
+        self._streams.setdefault(worker_id, Streams()).add(stream)
+
+    def end(self, worker_id: int, stream: Stream) -> None:
+        """It has ended."""
+        streams = self._streams.get(worker_id)
+        if streams is not None:
+            streams.discard(stream)
+            if not streams:
+                del self._streams[worker_id]
+
+    def instances(self, live: Collection[int]) -> None:
+        """Hear which workers live."""
+        for worker_id, streams in self._streams.items():
+            if worker_id in live:
+                streams.stay()
+            else:
+                streams.leave()

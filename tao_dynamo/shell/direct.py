@@ -22,7 +22,7 @@ from typing import Any, cast
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell import wire
 from tao_dynamo.shell.answers import Answer, Context, GoneError, Home
-from tao_dynamo.shell.departures import Streams
+from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.relay import Pace
 
 CONNECT_S = 5.0
@@ -57,14 +57,15 @@ class Plane:
     Args:
         pace: how long fast streams are gathered.
         failed: makes the exception of an error that a worker sent.
+        departures: told of every answer under way.
     """
 
-    def __init__(self, pace: Pace, failed: Callable[[wire.Fault], Exception]) -> None:
+    def __init__(self, pace: Pace, failed: Callable[[wire.Fault], Exception], departures: Departures) -> None:
         self.distrusted: set[int] = set()
         self._pace = pace
         self._failed = failed
         self._workers: dict[int, _Worker] = {}
-        self._streams: dict[int, Streams] = {}
+        self._departures = departures
         self._homes: dict[str, str] = {}
         self._opening = asyncio.Lock()
         self._servers: list[asyncio.Server] = []
@@ -82,11 +83,6 @@ class Plane:
         """
         for worker_id in [known for known in self._workers if known not in addresses]:
             self._workers.pop(worker_id).fail()
-        for worker_id, streams in self._streams.items():
-            if worker_id in addresses:
-                streams.stay()
-            else:
-                streams.leave()
         self.distrusted &= set(addresses)
 
     async def send(self, request: dict[str, Any], worker_id: int, address: str, context: Context) -> Answer:
@@ -105,8 +101,7 @@ class Plane:
         subject = f"{self._prefix}-{next(self._subjects)}"
         stream = self._expected[subject] = Answer(self._pace, self._failed, context, worker.plain)
         worker.streams[subject] = stream
-        streams = self._streams.setdefault(worker_id, Streams())
-        streams.add(stream)
+        self._departures.begin(worker_id, stream)
         stream.on_nonsense = lambda: self.distrusted.add(worker_id)
         headers = {"request-id": context.id(), "x-endpoint-path": worker.address.path}
         headers["x-frontend-send-ts-ns"] = str(time.time_ns())
@@ -118,9 +113,7 @@ class Plane:
             self._expected.pop(subject, None)
             self._live.pop(subject, None)
             worker.streams.pop(subject, None)
-            streams.discard(stream)
-            if not streams:
-                self._streams.pop(worker_id, None)
+            self._departures.end(worker_id, stream)
 
         stream.on_end = ended
         self._live[subject] = stream

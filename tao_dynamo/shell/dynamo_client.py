@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 from kv_events.types import NodeId
 from tao_dynamo.errors import WireError
+from tao_dynamo.shell.answers import GoneError
+from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.direct import Plane
 from tao_dynamo.shell.handler import Chunks
 from tao_dynamo.shell.logs import Events
@@ -30,8 +33,9 @@ class CardWatch(Protocol):
 class DynamoDiscovery:
     """The live set from a client's watch, the cards from Dynamo's model-card watch.
 
-    ``addresses`` has what is known of where workers take requests; ``plane``, if there is one, is told of it. Cards are
-    watched only while that of a live worker is missing: a forward pass is a message, thousands a second.
+    ``addresses`` has what is known of where workers take requests; ``plane``, if there is one, is told of it, and
+    ``departures`` of who lives. Cards are watched only while that of a live worker is missing: a forward pass is a
+    message, thousands a second.
 
     Args:
         client: Dynamo's, of the workers' endpoint.
@@ -41,6 +45,7 @@ class DynamoDiscovery:
     def __init__(self, client: Any, watch: Callable[[], CardWatch]) -> None:
         self.addresses: dict[int, str] = {}
         self.plane: Plane | None = None
+        self.departures = Departures()
         self._client = client
         self._watch = watch
         self._watching: CardWatch | None = None
@@ -54,6 +59,7 @@ class DynamoDiscovery:
             self.addresses = {worker: known[worker].address for worker in live if worker in known}
             if self.plane is not None:
                 self.plane.instances(self.addresses)
+            self.departures.instances(live)
         return live
 
     def cards(self) -> Mapping[int, str]:
@@ -72,18 +78,52 @@ class DynamoDiscovery:
 
 
 class OneByOne:
-    """The answer that Dynamo's client gives, each chunk a batch. It tells the worker itself when nobody reads on."""
+    """The answer that Dynamo's client gives, each chunk a batch. It tells the worker itself when nobody reads on.
 
-    def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
+    Args:
+        chunks: the client's.
+        worker_id: whose they are.
+        departures: told of the answer while it is under way.
+    """
+
+    def __init__(self, chunks: AsyncIterator[Chunk], worker_id: int, departures: Departures) -> None:
+        self.heard = float("-inf")
         self._chunks = chunks
+        self._worker_id = worker_id
+        self._departures = departures
+        self._reading: asyncio.Task[None] | None = None
+        self._lost = False
+        departures.begin(worker_id, self)
 
     async def pour(self, into: Callable[[list[Chunk]], None]) -> None:
-        """Hand over each batch as it comes; returns at the end."""
-        async for chunk in self._chunks:
-            into([chunk])
+        """Hand over each batch as it comes; returns at the end.
+
+        Raises:
+            GoneError: the worker has left, and is heard of no longer.
+        """
+        self._reading = asyncio.get_running_loop().create_task(self._read(into))
+        try:
+            await self._reading
+        except asyncio.CancelledError:
+            if not self._lost:
+                raise
+            raise GoneError("Unavailable: Stream ended before generation completed") from None
+
+    def lost(self) -> None:
+        """The worker has left, and is heard of no longer."""
+        self._lost = True
+        if self._reading is not None:
+            self._reading.cancel()
 
     def close(self) -> None:
         """Nobody reads on."""
+        self._departures.end(self._worker_id, self)
+
+    async def _read(self, into: Callable[[list[Chunk]], None]) -> None:
+        clock = asyncio.get_running_loop().time
+        async for chunk in self._chunks:
+            self.heard = clock()
+            into([chunk])
 
 
 class Forwarder:
@@ -120,7 +160,8 @@ class Forwarder:
                 self.ways["direct"] += 1
                 return answer
         self.ways["client"] += 1
-        return OneByOne(await self._client.direct(request, node.worker_id, annotated=False, context=context))
+        chunks = await self._client.direct(request, node.worker_id, annotated=False, context=context)
+        return OneByOne(chunks, node.worker_id, self._discovery.departures)
 
     async def close(self) -> None:
         """Close what was opened here."""

@@ -140,7 +140,7 @@ class Service:
         )
         self.handler.tracing = self._tracing
         if config.direct_streams and can_go_direct(os.environ):
-            self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent))
+            self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent, discovery.departures))
         self.planner.start(wait_s=0)
         card = await self._first_card()
         self.workers.model = card.model_name if not card.adapter else None
@@ -204,8 +204,8 @@ class Service:
     def generate(self, request: dict[str, Any], context: Any, response_sender: Any = None) -> AsyncIterator[Chunk]:
         """Serve one turn.
 
-        Dynamo gives a response sender to a handler that has an argument of that name, but not where it calls from inside
-        the process or for a health check: these ask for the chunks one by one.
+        Dynamo gives a response sender to a handler that has an argument of that name, but not in calls from inside the
+        process or for health checks: these ask for the chunks one by one.
         """
         if response_sender is None:
             return self.handler.generate(request, context)

@@ -14,6 +14,7 @@ from dynamo.llm import exceptions as errors
 from dynamo.runtime import Context, DistributedRuntime
 
 from tao_dynamo.shell.answers import Answer
+from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.direct import Plane
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.relay import Pace
@@ -84,7 +85,7 @@ async def main() -> None:
     serving = asyncio.ensure_future(endpoint.serve_endpoint(worker.generate))
     client = await endpoint.client()
     (worker_id,) = await client.wait_for_instances()
-    plane = Plane(Pace(), DynamoFailures.sent)
+    plane = Plane(Pace(), DynamoFailures.sent, Departures())
     address = client.instances()[0].transport.address
     seen: dict[str, Any] = {}
     for what in CASES:

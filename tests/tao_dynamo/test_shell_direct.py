@@ -17,6 +17,7 @@ import pytest
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell import wire
 from tao_dynamo.shell.answers import Answer, GoneError, Home
+from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.direct import Plane, can_go_direct
 from tao_dynamo.shell.relay import Pace
 from tests.tao_dynamo.shell_world import FakeContext
@@ -121,8 +122,13 @@ async def running(worker: Worker) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
-    made = Plane(Pace(), lambda fault: ValueError(f"{fault.group}: {fault.text}"))
+def departures() -> Departures:
+    return Departures()
+
+
+@pytest.fixture
+async def plane(departures: Departures) -> AsyncIterator[Plane]:
+    made = Plane(Pace(), lambda fault: ValueError(f"{fault.group}: {fault.text}"), departures)
     yield made
     await made.close()
     await asyncio.sleep(0.01)
@@ -330,7 +336,7 @@ async def test_a_worker_that_leaves_before_it_answered_fails_its_requests(plane:
 
 @pytest.mark.parametrize("sent", [[], [1, 2]], ids=["before its first token", "in mid-answer"])
 async def test_a_worker_that_hangs_and_loses_its_lease_fails_what_it_began(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch, sent: list[int]
+    plane: Plane, departures: Departures, monkeypatch: pytest.MonkeyPatch, sent: list[int]
 ) -> None:
     began = asyncio.Event()
 
@@ -351,11 +357,12 @@ async def test_a_worker_that_hangs_and_loses_its_lease_fails_what_it_began(
         else:
             await all_begun(answer)
         plane.instances({8: "elsewhere:1/x"})
+        departures.instances({8})
         with pytest.raises(GoneError, match="Stream ended before generation completed"):
             await batches.end
 
 
-async def test_a_worker_that_leaves_to_drain_finishes_what_it_began(plane: Plane) -> None:
+async def test_a_worker_that_leaves_to_drain_finishes_what_it_began(plane: Plane, departures: Departures) -> None:
     left = asyncio.Event()
 
     async def drain(talk: Talk) -> None:
@@ -370,6 +377,7 @@ async def test_a_worker_that_leaves_to_drain_finishes_what_it_began(plane: Plane
         answers = [await plane.send({"n": n}, 7, worker.address, Context(f"r{n}")) for n in (0, 1)]
         await all_begun(*answers)
         plane.instances({})
+        departures.instances(())
         left.set()
         assert await asyncio.gather(*(tokens(answer) for answer in answers)) == [[2], [1, 2]]
 
