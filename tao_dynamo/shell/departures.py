@@ -98,14 +98,23 @@ class Streams:
 
 
 class Departures:
-    """The answers under way of all workers."""
+    """The answers under way of all workers.
 
-    def __init__(self) -> None:
+    Args:
+        clock: the event loop; None: the running one.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
         self._streams: dict[int, Streams] = {}
+        self._live: frozenset[int] | None = None
 
     def begin(self, worker_id: int, stream: Stream) -> None:
         """An answer is asked for."""
-        self._streams.setdefault(worker_id, Streams()).add(stream)
+        streams = self._streams.setdefault(worker_id, Streams(self._clock))
+        streams.add(stream)
+        if self._live is not None and worker_id not in self._live:  # it left while it was being asked
+            streams.leave()
 
     def end(self, worker_id: int, stream: Stream) -> None:
         """It has ended."""
@@ -117,8 +126,9 @@ class Departures:
 
     def instances(self, live: Collection[int]) -> None:
         """Hear which workers live."""
+        self._live = frozenset(live)
         for worker_id, streams in self._streams.items():
-            if worker_id in live:
+            if worker_id in self._live:
                 streams.stay()
             else:
                 streams.leave()

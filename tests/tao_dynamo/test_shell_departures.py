@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tao_dynamo.shell.departures import SILENCE_S, Streams
+from tao_dynamo.shell.departures import SILENCE_S, Departures, Streams
 
 
 class FakeTimer:
@@ -40,15 +40,17 @@ class FakeClock:
 
 
 class FakeStream:
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams | None = None) -> None:
         self.heard = float("-inf")
         self.given_up = False
         self._streams = streams
-        streams.add(self)
+        if streams is not None:
+            streams.add(self)
 
     def lost(self) -> None:
         self.given_up = True
-        self._streams.discard(self)
+        if self._streams is not None:
+            self._streams.discard(self)
 
 
 def test_a_worker_that_left_and_is_silent_is_given_up() -> None:
@@ -104,3 +106,18 @@ def test_one_that_owes_nothing_is_not_watched() -> None:
     streams.leave()
     streams.discard(stream)
     assert all(timer.cancelled for timer in clock.timers)
+
+
+def test_only_those_of_workers_that_left_are_given_up_also_where_it_left_while_it_was_asked() -> None:
+    clock = FakeClock()
+    departures = Departures(clock)
+    stays, leaves, late = FakeStream(), FakeStream(), FakeStream()
+    departures.begin(7, leaves)
+    departures.begin(8, stays)
+    departures.instances([8])
+    departures.end(7, leaves)
+    departures.begin(7, late)
+    clock.advance(SILENCE_S)
+    assert (stays.given_up, leaves.given_up, late.given_up) == (False, False, True)
+    departures.end(7, late)
+    departures.end(7, late)
