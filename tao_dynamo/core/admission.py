@@ -28,6 +28,9 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
         return [refusal]
 
     if session.turns and not _fits_beside(state, session, live):
+        if len(state.waiting) >= state.policy.max_waiting:
+            state.counters[f"refused.{RefuseReason.OVERLOAD.value}"] += 1
+            return [_overload(state, turn)]
         session = _branch(state, session, turn, t)
     state.touch(session, t)
     if not session.turns and state.rooms and session.footprint > state.largest_capacity():
@@ -36,7 +39,6 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
     session.turns[turn.request_id] = live
     state.requests[turn.request_id] = session.id
     session.final = session.final or turn.final
-    session.tier = turn.strict_priority * 1_000_001 + max(-500_000, min(500_000, turn.priority))
     session.long_tool = False
     session.tool_seen = False
     session.early_until = None
@@ -154,10 +156,14 @@ def room_for(state: State, room: Room, added: int) -> int:
 def _refuse_on_arrival(state: State, turn: Turn) -> Refuse | None:
     if turn.request_id in state.requests or turn.request_id in state.guests:
         return _duplicate(turn)
-    if len(state.waiting) >= state.policy.max_waiting:
-        text = f"{len(state.waiting)} sessions wait already; the limit is {state.policy.max_waiting}"
-        return Refuse(turn.request_id, turn.session_id, RefuseReason.OVERLOAD, text)
-    return None
+    session = state.sessions.get(turn.session_id or "")
+    waits = session is None or session.node is None
+    return _overload(state, turn) if waits and len(state.waiting) >= state.policy.max_waiting else None
+
+
+def _overload(state: State, turn: Turn) -> Refuse:
+    text = f"{len(state.waiting)} sessions wait already; the limit is {state.policy.max_waiting}"
+    return Refuse(turn.request_id, turn.session_id, RefuseReason.OVERLOAD, text)
 
 
 def _duplicate(turn: Turn) -> Refuse:
@@ -185,6 +191,7 @@ def _branch(state: State, session: Session, turn: Turn, t: float) -> Session:
     """A parallel turn that does not fit beside the running one waits under a name of its own."""
     branch = state.session(f"{session.id}#{turn.request_id}", t)
     branch.branch_of = session.id
+    session.branches.add(branch.id)
     branch.final = True
     state.counters["branches"] += 1
     return branch

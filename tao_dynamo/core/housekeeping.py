@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tao_dynamo.core import conserving, overdue, pausing, tiers
+from tao_dynamo.core import conserving, marks, overdue, pausing
 from tao_dynamo.core.decisions import Decision, Refuse, RefuseReason
 from tao_dynamo.core.session import Session, SessionState
 from tao_dynamo.core.state import State
@@ -14,7 +14,7 @@ SWEEP_LIMIT = 2000
 
 def sweep(state: State, t: float) -> list[Decision]:
     """Close sessions that have been silent for too long; release room that only silence holds."""
-    out = tiers.choose(state, t)
+    out = marks.choose(state, t)
     for session in _silent(state, state.policy.session_expiry_s, t):
         state.close(session, t)
         state.counters["sessions_expired"] += 1

@@ -15,7 +15,7 @@ from tao_dynamo.core.state import State
 
 
 def serve(state: State, t: float) -> list[Decision]:
-    """Place overdue sessions, oldest first, while those so placed hold no more than their share of the room.
+    """Place overdue sessions, by class and age, while those so placed hold no more than their share of the room.
 
     One overdue session may be served however big; what it holds above the share is paid back before the next, in a
     waiting bound at most, unless nothing runs anywhere: then nobody pays for it.
@@ -26,7 +26,7 @@ def serve(state: State, t: float) -> list[Decision]:
         return []
     out: list[Decision] = []
     claimants = [state.sessions[session_id] for session_id in state.rooms.claimants()]
-    for session in sorted(claimants, key=lambda s: s.pressing or (t, s.index)):
+    for session in sorted(claimants, key=lambda s: s.pressing or (-s.tier, t, s.index)):
         out += _serve_one(state, session, state.cost(session), t)
     tried = bool(claimants)
     held = _held(state) if tried else state.overdraft.held

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kv_events.types import NodeId
 from solver.problem import Plan
-from tao_dynamo.core import admission, boundary, conserving, housekeeping, load, overdue, pausing, tiers, views
+from tao_dynamo.core import admission, boundary, conserving, housekeeping, load, marks, overdue, pausing, views
 from tao_dynamo.core.decisions import Decision, Refuse, RefuseReason, WakeAt
 from tao_dynamo.core.policy import DEFAULT, Policy
 from tao_dynamo.core.seams import CreditSource, ReadinessSource
@@ -53,7 +53,7 @@ class Scheduler:
         """A node is there, or tells another capacity than before."""
         self._state.rooms.join(node, capacity_tokens, block_size, host_tokens)
         self._state.opportunity = True
-        out = [*tiers.choose(self._state, t), *pausing.relieve(self._state, node, t)]
+        out = [*marks.choose(self._state, t), *pausing.relieve(self._state, node, t)]
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
     def node_left(self, node: NodeId, t: float) -> list[Decision]:
@@ -76,7 +76,7 @@ class Scheduler:
                 state.move(session, None)
                 state.overdue_holders.pop(holder, None)
         state.credit.forget_node(node)
-        out += tiers.choose(state, t)
+        out += marks.choose(state, t)
         return self._after([*out, *housekeeping.refuse_hopeless(self._state, t)], t)
 
     def node_stale(self, node: NodeId, stale: bool, t: float) -> list[Decision]:
@@ -205,6 +205,7 @@ class Scheduler:
         if session.running and session.node is not None:
             return self._after(admission.grow(state, session, t), t)
         state.release(session)
+        state.opportunity = True  # its node may be gone, and its room with it, but others may have some
         state.touch(session, t)
         state.to_pool(session, t, since=live.arrived_at)
         return self._after([], t)
@@ -237,15 +238,17 @@ class Scheduler:
         session = state.sessions.get(session_id)
         if session is None:
             return []
-        session.final = True
         out: list[Decision] = []
-        for live in session.pending:
-            request_id = live.turn.request_id
-            out.append(Refuse(request_id, session_id, RefuseReason.SESSION_ENDED, "the session has ended"))
-            state.counters["refused.session_ended"] += 1
-            del session.turns[request_id]
-            state.requests.pop(request_id, None)
-        return self._after([*out, *boundary.settle_down(state, session, t)], t)
+        for one in [session, *(state.sessions[branch] for branch in sorted(session.branches))]:
+            one.final = True
+            for live in one.pending:
+                request_id = live.turn.request_id
+                out.append(Refuse(request_id, session_id, RefuseReason.SESSION_ENDED, "the session has ended"))
+                state.counters["refused.session_ended"] += 1
+                del one.turns[request_id]
+                state.requests.pop(request_id, None)
+            out += boundary.settle_down(state, one, t)
+        return self._after(out, t)
 
     # --- plans and time ---------------------------------------------------------------------------
 
@@ -320,7 +323,9 @@ class Scheduler:
             return [], since is None
         if due.timer is Timer.SWEEP:
             self._sweeping = False
-            return housekeeping.sweep(state, t), bool(state.sessions)
+            planned = not state.opportunity and self._solving.in_flight_since is None
+            out = conserving.place_passed_over(state, t) if planned else []  # what the sweep frees is for a plan
+            return [*out, *housekeeping.sweep(state, t)], bool(state.sessions)
         session = state.sessions.get(due.session_id)
         if session is None:
             return [], False

@@ -49,7 +49,7 @@ class Session:
     turns: dict[str, LiveTurn] = field(default_factory=dict)
     widest: int = 0
     registered: bool = False
-    prefix: SharedPrefix | None = None
+    common: SharedPrefix | None = None
     mean_output: float | None = None
     tool_seen: bool = False
     long_tool: bool = False
@@ -60,10 +60,11 @@ class Session:
     early_until: float | None = None
     claimed: NodeId | None = None
     children: set[str] = field(default_factory=set)
+    branches: set[str] = field(default_factory=set)
     children_on: dict[NodeId, int] = field(default_factory=dict)
     child_heard_at: float = float("-inf")
     turn_ended_at: float = float("-inf")
-    pressing: tuple[float, int] | None = None
+    pressing: tuple[int, float, int] | None = None
     tier: int = 0
     last_refusal: str | None = None
 
@@ -89,6 +90,12 @@ class Session:
         for turn in self.turns.values():
             tokens += turn.turn.prompt_tokens + turn.expected_output
         return max(tokens, self.footprint)
+
+    @property
+    def prefix(self) -> SharedPrefix | None:
+        """The part of its room that it shares: what its first prompt has in common, unless it needs less than that."""
+        common = self.common
+        return common if common is not None and common.tokens <= self.reserved else None
 
     def enter(self, state: SessionState, t: float) -> None:
         """Change state and remember since when."""

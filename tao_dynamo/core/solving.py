@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kv_events.types import NodeId
 from solver.problem import Candidate, Node, Plan, Problem, Value
 from tao_dynamo.core import admission, overdue
 from tao_dynamo.core.decisions import AskSolve, Decision
+from tao_dynamo.core.prefixes import SharedPrefix
 from tao_dynamo.core.room import Room
 from tao_dynamo.core.session import Session
 from tao_dynamo.core.state import State
@@ -101,24 +103,24 @@ class Solving:
         if not chosen or not rooms:
             self._asked_at = None
             return None
-        kept, charged = _set_aside(state, _prefix_members(chosen) if state.policy.shared_prefixes else {})
         whole = [state.cost(session) for session in chosen]
-        costs = [_added_cost(session, cost, kept) for session, cost in zip(chosen, whole, strict=True)]
-        quantum = state.policy.quantum or _quantum(rooms.most_residual(), max(r.block_size for r in rooms.values()))
-        nodes = _nodes(state, charged, -(-min(costs) // quantum) * quantum, quantum)
-        largest = max(node.capacity for node in nodes)
-        if min(costs) > largest:  # before the credits, which are what a snapshot costs
+        prefixes = [session.prefix for session in chosen]
+        shared = _set_aside(state, whole, prefixes)
+        offer = _offer(state, whole, prefixes, shared)
+        if offer.fits_nobody and shared.kept:
+            offer = _offer(state, whole, prefixes, Charge())  # what they share must not keep out who fits without it
+        if offer.fits_nobody:  # before the credits, which are what a snapshot costs
             state.counters["solves_skipped"] += 1
             self._asked_at = None
             return None
         promised: Counter[tuple[str, NodeId]] = Counter()
         candidates = tuple(
             self._candidate(session, cost, full, t, promised)
-            for session, cost, full in zip(chosen, costs, whole, strict=True)
+            for session, cost, full in zip(chosen, offer.costs, whole, strict=True)
         )
         snapshot = Snapshot(
             id=self._next_id,
-            problem=Problem(nodes, candidates, quantum, self._seed + self._next_id, state.policy.balance),
+            problem=Problem(offer.nodes, candidates, offer.quantum, self._seed + self._next_id, state.policy.balance),
             signatures={s.id: Signature(s.index, s.epoch, s.id in state.waiting) for s in chosen},
             generations={room.name: room.generation for room in rooms.values()},
         )
@@ -240,66 +242,90 @@ class Solving:
         )
 
 
-def _added_cost(session: Session, cost: int, kept: set[int]) -> int:
-    """What the session adds on a node, its prefix left out where that is charged to the node."""
-    if session.prefix is not None and session.prefix.key in kept:
-        return max(1, cost - session.prefix.tokens)
-    return cost
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Shared prefixes that are charged to the nodes and not to each candidate, and the tokens of them on each node."""
+
+    kept: frozenset[int] = frozenset()
+    on: Mapping[NodeId, int] = field(default_factory=dict)
 
 
-def _prefix_members(chosen: list[Session]) -> dict[int, tuple[int, int]]:
-    """Per shared prefix among the candidates: how many have it, and its tokens."""
-    members: dict[int, tuple[int, int]] = {}
-    for session in chosen:
-        if session.prefix is not None:
-            count, _ = members.get(session.prefix.key, (0, 0))
-            members[session.prefix.key] = (count + 1, session.prefix.tokens)
-    return members
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a snapshot has of sizes: the cost of each candidate, the nodes with what they may give away, the unit."""
+
+    costs: list[int]
+    nodes: tuple[Node, ...]
+    quantum: int
+
+    @property
+    def fits_nobody(self) -> bool:
+        """Whether no node has room for any candidate."""
+        return min(self.costs) > max(node.capacity for node in self.nodes)
 
 
-def _set_aside(state: State, members: dict[int, tuple[int, int]]) -> tuple[set[int], Counter[NodeId]]:
-    """The prefixes that are charged to the nodes and not to each candidate, and the tokens charged on each node.
+def _set_aside(state: State, whole: list[int], prefixes: list[SharedPrefix | None]) -> Charge:
+    """Which shared prefixes to charge to the nodes; those that save most come first.
 
     The solver's costs add up, a shared prefix does not. So a prefix that every node already holds, or that several
-    candidates share, is charged once to the node. Those that save most come first, while what they
-    take fits a share of the room; the others stay in their candidates' costs, which is an upper bound.
+    candidates share, is charged once to the node. Beside it there must be room for one that has it, or else what is
+    charged only keeps those out: then, as for every prefix after a node's first, it may take a share of the room at
+    most. The others stay in their candidates' costs, which is an upper bound.
     """
-    kept: set[int] = set()
-    charged: Counter[NodeId] = Counter()
-    if not members:
-        return kept, charged
+    members: dict[int, list[int]] = {}
+    tokens: dict[int, int] = {}
+    for cost, prefix in zip(whole, prefixes, strict=True):
+        if prefix is not None:
+            tokens[prefix.key] = prefix.tokens
+            members.setdefault(prefix.key, []).append(max(1, cost - prefix.tokens))
     missing: dict[int, list[Room]] = {key: [] for key in members}
-    for room in state.rooms.values():
-        for key in members.keys() - room.prefixes:
-            missing[key].append(room)
+    if members:
+        for room in state.rooms.values():
+            for key in members.keys() - room.prefixes:
+                missing[key].append(room)
+    kept: set[int] = set()
+    on: Counter[NodeId] = Counter()
     mark = state.rooms.mark
-    by_saving = sorted(members.items(), key=lambda item: -(item[1][0] - 1) * item[1][1])
-    for key, (count, tokens) in by_saving:
-        if count < 2 and missing[key]:
+    for key in sorted(members, key=lambda key: -(len(members[key]) - 1) * tokens[key]):
+        if len(members[key]) < 2 and missing[key]:
             continue
-        if all(
-            charged[r.node] + tokens <= max(PREFIX_SHARE * r.residual(mark), tokens if not charged[r.node] else 0)
-            for r in missing[key]
-        ):
+        least = min(members[key])
+        charges: dict[NodeId, int] = {}
+        for room in missing[key]:
+            residual = room.residual(mark)
+            if least > (room.capacity if room.idle else residual):
+                continue  # nobody who has it can come here
+            first = not on[room.node] and tokens[key] + least <= residual
+            if not first and on[room.node] + tokens[key] > PREFIX_SHARE * residual:
+                break
+            charges[room.node] = tokens[key]
+        else:
             kept.add(key)
-            charged.update({room.node: tokens for room in missing[key]})
-    return kept, charged
+            on.update(charges)
+    return Charge(frozenset(kept), on)
 
 
-def _nodes(state: State, charged: Counter[NodeId], least: int, quantum: int) -> tuple[Node, ...]:
-    """The nodes with their residual tokens, less the shared prefixes that are charged to them.
+def _offer(state: State, whole: list[int], prefixes: list[SharedPrefix | None], shared: Charge) -> Offer:
+    """Costs and nodes, shared prefixes charged to the nodes left out of the costs and taken off the room.
 
-    An idle node on which even the candidate of the ``least`` cost, as the solver rounds it, does not fit under the
+    An idle node on which even the candidate of the least cost, as the solver rounds it, does not fit under the
     admission mark offers its whole room: since each would take more than half of it, one at most gets it.
     """
-    mark = state.rooms.mark
+    costs = [
+        max(1, cost - prefix.tokens) if prefix is not None and prefix.key in shared.kept else cost
+        for cost, prefix in zip(whole, prefixes, strict=True)
+    ]
+    rooms = state.rooms
+    quantum = state.policy.quantum or _quantum(rooms.most_residual(), max(r.block_size for r in rooms.values()))
+    least = -(-min(costs) // quantum) * quantum
     nodes: list[Node] = []
-    for room in state.rooms.values():
-        capacity = room.residual(mark) - charged[room.node]
+    for room in rooms.values():
+        charged = shared.on.get(room.node, 0)
+        capacity = room.residual(rooms.mark) - charged
         if room.idle and least > capacity // quantum * quantum and 2 * least > room.capacity:
-            capacity = room.capacity - charged[room.node]
+            capacity = room.capacity - charged
         nodes.append(Node(room.name, max(0, capacity)))
-    return tuple(nodes)
+    return Offer(costs, tuple(nodes), quantum)
 
 
 def _quantum(largest: int, block_size: int) -> int:

@@ -100,6 +100,8 @@ class State:
             self.requests.pop(request_id, None)
         for index in self.prefixes.remove(session.index):
             self._prefix_changed(index)
+        if session.branch_of is not None and (base := self.sessions.get(session.branch_of)) is not None:
+            base.branches.discard(session.id)
         if session.parent is not None and (owner := self.sessions.get(session.parent)) is not None:
             owner.children.discard(session.id)
             self.refresh_parent(owner, t)
@@ -134,7 +136,7 @@ class State:
         session = self.by_index.get(index)
         if session is None:
             return
-        session.prefix = self.prefixes.shared(index)
+        session.common = self.prefixes.shared(index)
         if session.node is not None:
             self.hold(session, session.node)
 
@@ -169,8 +171,8 @@ class State:
         if not found and not inherits:
             return {}
         own = {node: tokens for node, tokens in found.items() if tokens > 0 and node in self.rooms}
-        if own and session.prefix is not None:
-            shared, resident = session.prefix.tokens, self.credit.resident(session.id)
+        if own and session.common is not None:
+            shared, resident = session.common.tokens, self.credit.resident(session.id)
             for node, tokens in list(own.items()):
                 whole = resident.get(node, 0)
                 own[node] = tokens * (whole - shared) // whole if whole > shared else 0
@@ -277,6 +279,7 @@ class State:
         ``since``: from when on it counts as waiting, if not from now.
         """
         if session.pending:
+            self._classify(session)
             if session.waiting_since is None:
                 session.waiting_since = t if since is None else since
                 for share in (0.5, 1.0):
@@ -286,6 +289,9 @@ class State:
             self.paused.pop(session.id, None)
             self.returning.pop(session.id, None)
             self.waiting[session.id] = session
+            if since is not None:
+                oldest_first = sorted(self.waiting.values(), key=lambda each: each.waiting_since or 0.0)
+                self.waiting = {each.id: each for each in oldest_first}
         else:
             session.enter(SessionState.PAUSED, t)
             self.waiting.pop(session.id, None)
@@ -293,6 +299,16 @@ class State:
             self.pressing.discard(session)
             self.paused[session.id] = session
             self.refresh_returning(session, t)
+
+    def _classify(self, session: Session) -> None:
+        """Its most urgent turn decides the session's class, and its place among the overdue."""
+        tier = max(live.turn.tier for live in session.pending)
+        if tier != session.tier:
+            pressing = session.pressing is not None
+            self.pressing.discard(session)
+            session.tier = tier
+            if pressing:
+                self.pressing.add(session)
 
     def leave_pool(self, session: Session) -> None:
         """The session waits no longer."""

@@ -39,6 +39,11 @@ class Turn:
     final: bool = False
     overlap: Mapping[NodeId, int] = field(default_factory=dict)
 
+    @property
+    def tier(self) -> int:
+        """The class of both priorities: higher goes first."""
+        return self.strict_priority * 1_000_001 + max(-500_000, min(500_000, self.priority))
+
 
 @dataclass(slots=True)
 class LiveTurn:

@@ -275,7 +275,7 @@ def _reason(state: State, session: Session, best: _BestRooms) -> str:
         return f"needs {added:,} tokens; at most {free:,} can be had, on {room.node}{_overdrawn(state, session)}"
     if session.last_refusal is not None:
         return REFUSAL_WORDS[session.last_refusal]
-    return "a plan is being made"
+    return "a node has room: it is about to be placed"
 
 
 def _overdrawn(state: State, session: Session) -> str:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from kv_events.types import NodeId
 from solver.front import solve
+from tao_dynamo.core import admission
 from tao_dynamo.core.decisions import Admit, AskSolve, Decision, Refuse, RefuseReason, WakeAt
 from tao_dynamo.core.policy import Policy
 from tao_dynamo.core.scheduler import Scheduler
@@ -23,6 +24,7 @@ from tests.tao_dynamo.fakes import FakeCredit, FakeReadiness
 NODES = [NodeId(7, 0), NodeId(7, 1), NodeId(9, 0)]
 SESSIONS = [f"s{i}" for i in range(6)]
 PREFIX = tuple(range(1, 65))
+LONG_PREFIX = tuple(range(1001, 1401))
 T = TypeVar("T")
 
 
@@ -111,14 +113,16 @@ class CoreWorld:
         final = flags & 7 == 7
         if final:
             self.alive.pop(session, None)
-        own = tuple(hash((session, i)) & 0xFFFF_FFFF for i in range(tokens // 160))
+        shared = LONG_PREFIX if flags & 2 and tokens > 16 * len(LONG_PREFIX) else PREFIX
+        first = 10_000 * (1 + SESSIONS.index(session))
+        own = tuple(range(first, first + tokens // 160))
         turn = Turn(
             request,
             session,
             tokens,
             output if flags & 8 else None,
             priority=(flags >> 4 & 3) - 1,
-            hashes=(PREFIX if flags & 64 else ()) + own,
+            hashes=(shared if flags & 64 else ()) + own,
             parent_session_id=dice.pick(SESSIONS) if flags & 128 else None,
             final=final,
         )
@@ -295,6 +299,21 @@ class CoreWorld:
             snapshot = self._snapshot()
             if snapshot is not None:
                 self.follow(self.core.plan_returned(snapshot.id, solve(snapshot.problem, method="bfd"), self.t))
+                refused = self.core.statistics(self.t).plans[-1].refused
+                assert "capacity" not in refused, "a plan of what is true now fits"
+
+    def nothing_happens(self) -> None:
+        """For a while only plans come back, at once: then nobody waits for whom a node has room."""
+        for _ in range(5 + int(self.policy.solve_timeout_s)):
+            self.answer()
+            self.t += 1.001
+            self.follow(self.core.time_passes(self.t))
+            self.answer()
+            state = self.core._state
+            passed_over = [s.id for s in state.waiting.values() if s.claimed is None and admission.fitting(state, s)]
+            if not passed_over:
+                return
+        raise AssertionError(f"a node has room for {passed_over}, which wait")
 
     # --- what must hold
 
@@ -323,6 +342,9 @@ class CoreWorld:
             assert dict(Counter(node for node in children if node is not None)) == s.children_on
         assert state.contexts == sum(s.footprint for s in state.sessions.values())
         assert {s.id for s in state.pressing} <= set(state.waiting)
+        assert [s.pressing[0] for s in state.pressing] == sorted(-s.tier for s in state.pressing)
+        since = [s.waiting_since for s in state.waiting.values()]
+        assert since == sorted(since), "the pool is in order of age"
         residuals = [room.residual(state.rooms.mark) for room in state.rooms.values()]
         assert [r for r, _ in state.rooms.by_residual()] == sorted(residuals, reverse=True)
         assert {r.node for r in state.rooms.at_rest(99)} == {r.node for r in state.rooms.values() if r.at_rest}
@@ -378,6 +400,7 @@ _WEIGHTED: list[tuple[int, str, Callable[[CoreWorld], bool | None]]] = [
     (1, "planner dies", CoreWorld.planner_dies),
     (6, "time passes", CoreWorld.time_passes),
     (1, "long silence", CoreWorld.long_silence),
+    (2, "nothing happens", CoreWorld.nothing_happens),
 ]
 EVENTS = [(kind, event) for weight, kind, event in _WEIGHTED for _ in range(weight)]
 KINDS = {kind for kind, _ in EVENTS}

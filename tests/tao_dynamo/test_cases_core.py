@@ -164,10 +164,10 @@ class TestC10TwoRequestsOfOneSession:
         d.arrive("s1", 8000, request="R1")
         assert admitted(d.arrive("s1", 7000, request="R2")) == []
         d.end("s1", request="R1")
-        out = d.run(d.core.session_ended("s1", d.t))
-        assert admitted(out) == [("R2", A)]
+        out = d.run(d.core.node_joined(B, capacity_tokens=10_000, block_size=1, t=d.t))
+        assert admitted(out) == [("R2", B)]
         d.end("s1", request="R2")
-        assert d.used(A) == 0
+        assert (d.used(A), d.used(B)) == (8100, 0)
 
     def test_2048_such_sessions_do_not_deadlock(self) -> None:
         d = Driver(PLAIN, {A: 1_200_000, B: 1_200_000})

@@ -25,7 +25,8 @@ def world() -> State:
 
 def in_a_tool(state: State, name: str) -> Session:
     session = state.session(name, 0.0)
-    session.prefix = PREFIX
+    session.common = PREFIX
+    state.set_footprint(session, 2000)
     session.enter(SessionState.TOOL, 0.0)
     state.hold(session, A)
     return session

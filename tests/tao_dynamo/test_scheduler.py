@@ -172,6 +172,27 @@ def test_priority_is_a_class_above_the_value() -> None:
     assert order == ["r-high", "r-low", "r-missing", "r-negative"]
 
 
+def test_a_session_is_as_urgent_as_the_most_urgent_of_its_turns() -> None:
+    d = Driver(PLAIN, nodes={A: 10_000})
+    d.arrive("s0", 8000)
+    d.arrive("s1", 3000, priority=10)
+    d.arrive("s1", 1000, request="beside", priority=0)
+    d.arrive("s2", 5000, priority=5)
+    d.t = 1.0
+    out = d.end("s0") + d.run(d.core.session_ended("s0", d.t))
+    assert [request for request, _ in admitted(out)] == ["r-s1", "beside"]
+
+
+def test_overdue_sessions_go_by_class_and_then_by_age() -> None:
+    d = Driver(replace(PLAIN, waiting_bound_s=10.0), nodes={A: 10_000})
+    d.arrive("s0", 9000)
+    d.arrive("low", 8000)
+    d.arrive("high", 8000, priority=10)
+    d.advance(12.0)
+    out = d.end("s0") + d.run(d.core.session_ended("s0", d.t)) + d.advance(5.0)
+    assert [request for request, _ in admitted(out)] == ["r-high"]
+
+
 def test_no_nodes_yet_means_waiting_not_failing() -> None:
     d = Driver(nodes={})
     assert d.arrive("s1", 100) == []
@@ -184,6 +205,24 @@ def test_overload_past_the_queue_is_refused() -> None:
     d.arrive("s1", 700)
     d.arrive("s2", 700)
     assert refused(d.arrive("s3", 700)) == ["overload"]
+
+
+def test_a_session_that_holds_room_is_served_under_overload() -> None:
+    d = Driver(replace(DEFAULT, max_waiting=1), nodes={A: 10_000})
+    d.arrive("s1", 7000)
+    d.end("s1")
+    d.arrive("s2", 7000)
+    assert admitted(d.arrive("s1", 7200, request="next")) == [("next", A)]
+    assert refused(d.arrive("s1", 2900, request="beside")) == ["overload"], "it would have to wait"
+
+
+def test_a_session_that_ends_takes_its_branches_along() -> None:
+    d = Driver(nodes={A: 10_000})
+    d.arrive("s1", 6000)
+    assert not d.arrive("s1", 6000, request="branch")
+    assert refused(d.run(d.core.session_ended("s1", 1.0))) == ["session_ended"]
+    d.end("s1")
+    assert not d.core.statistics(1.0).sessions_by_state["waiting"]
 
 
 def test_expected_output_comes_from_the_hint_then_the_session_then_the_default() -> None:
