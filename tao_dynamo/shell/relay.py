@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,7 +72,7 @@ class Pace:
     def window_s(self) -> float:
         """Least time between two batches of one stream, for as many streams as there are now; whole milliseconds."""
         window_s = min(self.longest_s, self.shortest_s + self.per_stream_s * self.streams)
-        return math.ceil(1e3 * window_s) / 1e3  # what uvloop's timers can keep
+        return round(window_s, 3)  # what uvloop's timers can keep
 
 
 class Relay:
