@@ -101,17 +101,16 @@ def _outlasts(state: State, session: Session, room: Room, t: float) -> bool:
 
 def _first(state: State, room: Room, leaving: list[Session], t: float) -> Session | None:
     """Of the waiting sessions that fit once the others have left: the overdue, by class, credit here, age."""
-    own, prefixes = room.freed_by_all([s.id for s in leaving])
-    freed = own + sum(prefixes.values())
-    most = room.capacity - room.used + freed
+    own, going = room.freed_by_all([s.id for s in leaving])
+    left = room.used - own - sum(going.values())
 
     def fits(session: Session) -> bool:
-        shared, again = 0, 0
-        if session.prefix is not None:
-            shared, again = session.prefix.tokens, prefixes.get(session.prefix.key, 0)
-        if state.cost(session) - shared > most or session.claimed is not None:
-            return False
-        return _fits(state, room, session, freed - again)
+        cost, prefix = state.cost(session), session.prefix
+        if prefix is not None and prefix.key in going:
+            added = room.whole(max(0, cost - prefix.tokens)) + going[prefix.key]
+        else:
+            added = room.added(cost, prefix)
+        return session.claimed is None and left + added <= _limit(state, room, added)
 
     fit = [session for session in _some_waiting(state) if fits(session)]
     return max(fit, key=lambda s: _urgency(state, s, room, t), default=None)
@@ -134,8 +133,11 @@ def _urgency(state: State, session: Session, room: Room, t: float) -> tuple[bool
     return session.pressing is not None, session.tier, credit, -(session.waiting_since or t)
 
 
-def _fits(state: State, room: Room, session: Session, freed: int = 0) -> bool:
-    """Whether the node takes it once ``freed`` tokens are free: up to the mark, or alone on the whole node."""
+def _fits(state: State, room: Room, session: Session) -> bool:
     added = room.added(state.cost(session), session.prefix)
-    limit = min(room.capacity, max(added, int(room.capacity * state.rooms.mark)))
-    return room.used - freed + added <= limit
+    return room.used + added <= _limit(state, room, added)
+
+
+def _limit(state: State, room: Room, added: int) -> int:
+    """What the node may hold with a session that adds so much: up to the mark, or that alone on the whole node."""
+    return min(room.capacity, max(added, int(room.capacity * state.rooms.mark)))

@@ -185,3 +185,23 @@ def test_one_that_fits_is_found_among_many_that_do_not() -> None:
     for _ in range(5):
         out += admitted(d.advance(1.0))
     assert [request for request, _ in out] == ["r-fits"]
+
+
+def test_those_who_share_a_prompt_with_the_one_that_waits_make_way_together() -> None:
+    d = Driver(replace(CONSERVING, crowded_at=1.0), {A: 4096}, 16)
+
+    def prompt(first: int) -> tuple[int, ...]:
+        return (*range(1, 221), *range(first, first + 5))
+
+    for name, first in (("s1", 1000), ("s2", 2000)):
+        assert admitted(d.arrive(name, 3600, output=16, hashes=prompt(first)))
+    for name in ("s1", "s2"):
+        d.end(name, output=16)
+        d.start_tool(name, 500.0)
+    d.advance(2.0)
+    assert d.used(A) == 3520 + 2 * 96
+    out = d.arrive("s3", 3600, output=16, hashes=prompt(3000)) + d.advance(2.0)
+    assert sorted(paused(out)) == ["s1", "s2"], (
+        "beside one of them it would be above the mark; alone it may have the node"
+    )
+    assert admitted(out) == [("r-s3", A)]
