@@ -22,8 +22,9 @@ class Candidate:
     """A waiting session as the solver sees it.
 
     ``cost`` (tokens) is what it takes on any node; ``credit`` maps a node's id to decayed KV-cache
-    credit in tokens, absent means zero; ``tier`` is a class above the value: every candidate of a
-    higher tier is placed before any of a lower one.
+    credit in tokens, absent means zero; ``tier`` is a class above the value: a tier is solved as if the lower
+    ones did not exist, then the next in the room that it has left. Where several plans of a higher tier are equal,
+    the one taken is not the one that suits the lower best.
     """
 
     id: str
@@ -69,7 +70,9 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Plan:
     """What a solve returns, in the order in which it is to be applied.
 
-    ``bound`` is at least the optimum in the lexicographic order; ``optimal`` says that ``value`` meets it.
+    ``bound`` is at least the optimum in the lexicographic order; ``optimal`` says that ``value`` meets it. With
+    several tiers both are sums over the tiers, and ``optimal`` says that each tier's plan is the best one in the
+    room that the plans above it left, not that no other choice among equals above would have left more.
     """
 
     placements: tuple[Placement, ...]
