@@ -24,8 +24,8 @@ def solve(problem: Snapshot, *, method: str = "auto", budget_ms: float = 50.0) -
     """Solve a problem.
 
     Where candidates have tiers, the highest is solved first and the next gets the room it leaves; value and
-    bound are then sums over the tiers, each bounded given the plans above it (see :class:`solver.problem.Plan`). A quantum of 0 leaves its
-    choice to the solver. The note says what rounding costs, in the room of each tier.
+    bound are then sums over the tiers, each bounded given the plans above it (see :class:`solver.problem.Plan`).
+    A quantum of 0 leaves its choice to the solver. The note says what rounding costs, in the room of each tier.
 
     Args:
         problem: any snapshot; it is checked first.
