@@ -223,10 +223,10 @@ def read_policy(options: list[Option], args: argparse.Namespace, env: Mapping[st
         if was_given:
             changes[option.field] = value
     policy = dataclasses.replace(policy, **changes)
-    if policy.target_mark > policy.pause_mark:
-        raise ConfigError("--tao-target-mark", policy.target_mark, f"at most --tao-pause-mark ({policy.pause_mark})")
-    if policy.admission_mark > policy.pause_mark:
-        raise ConfigError(
-            "--tao-admission-mark", policy.admission_mark, f"at most --tao-pause-mark ({policy.pause_mark})"
-        )
+    for name, mark in (("target", policy.target_mark), ("admission", policy.admission_mark)):
+        if mark > policy.pause_mark:
+            if f"{name}_mark" not in changes:  # it is the other that was given
+                wanted = f"at least --tao-{name}-mark, which is {mark}; lower that as well"
+                raise ConfigError("--tao-pause-mark", policy.pause_mark, wanted)
+            raise ConfigError(f"--tao-{name}-mark", mark, f"at most --tao-pause-mark ({policy.pause_mark})")
     return policy

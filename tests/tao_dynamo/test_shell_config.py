@@ -63,6 +63,7 @@ def test_the_environment_speaks_where_no_flag_does() -> None:
         ([], {"DYN_TAO_HORIZON": "soon"}, "DYN_TAO_HORIZON", "soon"),
         ([], {"DYN_TAO_BALANCE": "maybe"}, "DYN_TAO_BALANCE", "maybe"),
         (["--tao-target-mark", "0.97"], {}, "--tao-target-mark", "0.97"),
+        (["--tao-pause-mark", "0.7"], {}, "--tao-pause-mark", "--tao-target-mark, which is 0.8"),
         (["--tao-admission-mark", "0.99"], {}, "--tao-admission-mark", "0.99"),
         (["--router-block-size", "0"], {}, "--router-block-size", "0"),
         (["--model-path", "/not/there"], {}, "--model-path", "/not/there"),
