@@ -175,7 +175,7 @@ _POLICY: dict[str, tuple[str, tuple[float, float]]] = {
     "solve_timeout_s": ("Seconds after which a solve that gives no answer is given up.", (0.01, math.inf)),
     "max_candidates": ("Waiting sessions that one solve looks at.", (1, math.inf)),
     "max_sessions": ("Sessions kept.", (1, math.inf)),
-    "max_waiting": ("Waiting sessions beyond which new turns get Dynamo's overload status.", (0, math.inf)),
+    "max_waiting": ("Waiting sessions beyond which new turns get Dynamo's overload status.", (1, math.inf)),
     "session_expiry_s": ("Seconds without a sign of life after which a session is forgotten.", (1.0, math.inf)),
     "idle_release_s": (
         "Seconds after which a session that runs no known tool gives up its room when others wait.",
