@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -141,6 +141,15 @@ def test_without_a_session_the_command_replaces_the_shim(server: Server, listene
     assert listener.events == []
 
 
+@pytest.fixture
+def hang_up_is_heard() -> Iterator[None]:
+    """Undo ``nohup`` for what is started, under which a run of these tests may be."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up_is_heard")
 def test_signals_reach_the_command_once(server: Server, listener: Listener) -> None:
     script = (
         "import signal, sys, time\n"
