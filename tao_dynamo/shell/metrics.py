@@ -26,7 +26,7 @@ _TOKENS = (0, 256, 1024, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "sessions": ("gauge", "Sessions, by state", ("state",)),
     "paused_sessions": ("gauge", "Sessions that gave up their room and have no turn yet", ()),
-    "waiting_turns": ("gauge", "Sessions whose turn waits for room, by whether they are overdue", ("overdue",)),
+    "waiting_turns": ("gauge", "Sessions with a turn waiting for room, by whether they are overdue", ("overdue",)),
     "live_turns": ("gauge", "Turns that wait or run", ()),
     "node_capacity_tokens": ("gauge", "KV room of a node", ("worker_id", "dp_rank")),
     "node_reserved_tokens": ("gauge", "KV room of a node that TAO has given away", ("worker_id", "dp_rank")),
