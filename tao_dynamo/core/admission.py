@@ -38,6 +38,7 @@ def arrive(state: State, turn: Turn, t: float) -> list[Decision]:
     session.widest = session.widest if session.turns else 0
     session.turns[turn.request_id] = live
     state.requests[turn.request_id] = session.id
+    state.classify(session)
     session.final = session.final or turn.final
     session.long_tool = False
     session.tool_seen = False
@@ -117,7 +118,7 @@ def best_node(state: State, session: Session, t: float) -> NodeId | None:
     best: tuple[int, int] | None = None
     chosen: NodeId | None = None
     for node, credit in state.credits(session, t).items():
-        added = state.rooms[node].added(cost, session.prefix)
+        added = state.rooms[node].added(cost, state.prefix(session))
         residual = room_for(state, state.rooms[node], added)
         key = (credit, residual if state.policy.balance else 0)
         if (best is None or key > best) and added <= residual:
@@ -132,15 +133,16 @@ def fitting(state: State, session: Session) -> bool:
 
 def _any_node(state: State, session: Session, cost: int) -> NodeId | None:
     """The node with the most residual room that can take the session; without balance the first that can."""
+    prefix = state.prefix(session)
     if state.policy.balance:
-        least = cost - (session.prefix.tokens if session.prefix is not None else 0)
+        least = cost - (prefix.tokens if prefix is not None else 0)
         for residual, room in state.rooms.by_residual():
             if residual < least:
                 break
-            if room.added(cost, session.prefix) <= residual:
+            if room.added(cost, prefix) <= residual:
                 return room.node
     for room in state.rooms.values() if not state.policy.balance else state.rooms.idle():
-        added = room.added(cost, session.prefix)
+        added = room.added(cost, prefix)
         if added <= room_for(state, room, added):
             return room.node
     return None
@@ -157,7 +159,7 @@ def _refuse_on_arrival(state: State, turn: Turn) -> Refuse | None:
     if turn.request_id in state.requests or turn.request_id in state.guests:
         return _duplicate(turn)
     session = state.sessions.get(turn.session_id or "")
-    waits = session is None or session.node is None
+    waits = session is None or (session.node is None and session.id not in state.waiting)
     return _overload(state, turn) if waits and len(state.waiting) >= state.policy.max_waiting else None
 
 
@@ -205,6 +207,7 @@ def grow(state: State, session: Session, t: float) -> list[Decision]:
     out: list[Decision] = []
     if room.used + growth > room.capacity:
         out += pausing.make_room(state, room, max(0, room.capacity - growth), t, spare=session.id)
+        growth = state.growth(session)  # what it shared with those may be its own now
     if room.used + growth <= room.capacity or session.running:
         state.hold(session, room.node)
         session.enter(SessionState.RUNNING, t)

@@ -105,7 +105,7 @@ def _first(state: State, room: Room, leaving: list[Session], t: float) -> Sessio
     left = room.used - own - sum(going.values())
 
     def fits(session: Session) -> bool:
-        cost, prefix = state.cost(session), session.prefix
+        cost, prefix = state.cost(session), state.prefix(session)
         if prefix is not None and prefix.key in going:
             added = room.whole(max(0, cost - prefix.tokens)) + going[prefix.key]
         else:
@@ -134,7 +134,7 @@ def _urgency(state: State, session: Session, room: Room, t: float) -> tuple[bool
 
 
 def _fits(state: State, room: Room, session: Session) -> bool:
-    added = room.added(state.cost(session), session.prefix)
+    added = room.added(state.cost(session), state.prefix(session))
     return room.used + added <= _limit(state, room, added)
 
 

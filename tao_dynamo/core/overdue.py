@@ -84,10 +84,10 @@ def _serve_one(state: State, session: Session, cost: int, t: float) -> list[Deci
         session.claimed = room.node
         state.counters["claims"] += 1
     room = state.rooms[session.claimed]
-    needed = room.added(cost, session.prefix)
+    needed = room.added(cost, state.prefix(session))
     limit = max(needed, int(room.capacity * state.pause_mark))
     out = pausing.make_room(state, room, limit - needed, t, spare=session.id)
-    if room.used + room.added(cost, session.prefix) <= limit:
+    if room.used + room.added(cost, state.prefix(session)) <= limit:
         out += _settle(state, session, room, t)
     return out
 

@@ -141,6 +141,17 @@ class Room:
         holding = self._holdings.get(session_id)
         return holding.own if holding else 0
 
+    def raised_by(self, session_id: str, own: int, prefix: SharedPrefix | None) -> int:
+        """Tokens by which :meth:`hold` would raise what is used; below 0 where it would free some."""
+        before = self._holdings.get(session_id)
+        held, old = (before.own, before.prefix) if before is not None else (0, None)
+        raised = self.whole(own) - held
+        if old is not None and (prefix is None or prefix.key != old.key) and self._prefixes[old.key][0] == 1:
+            raised -= self._prefixes[old.key][1]
+        if prefix is not None and prefix.key not in self._prefixes:
+            raised += self.whole(prefix.tokens)
+        return raised
+
     def hold(self, session_id: str, own: int, prefix: SharedPrefix | None, *, live: bool) -> None:
         """Reserve, or change what is reserved: the blocks of ``own`` tokens beside the shared prefix.
 

@@ -91,12 +91,6 @@ class Session:
             tokens += turn.turn.prompt_tokens + turn.expected_output
         return max(tokens, self.footprint)
 
-    @property
-    def prefix(self) -> SharedPrefix | None:
-        """The part of its room that it shares: what its first prompt has in common, unless it needs less than that."""
-        common = self.common
-        return common if common is not None and common.tokens <= self.reserved else None
-
     def enter(self, state: SessionState, t: float) -> None:
         """Change state and remember since when."""
         if state is not self.state:

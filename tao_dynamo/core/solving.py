@@ -104,7 +104,7 @@ class Solving:
             self._asked_at = None
             return None
         whole = [state.cost(session) for session in chosen]
-        prefixes = [session.prefix for session in chosen]
+        prefixes = [state.prefix(session) for session in chosen]
         shared = _set_aside(state, whole, prefixes)
         offer = _offer(state, whole, prefixes, shared)
         if offer.fits_nobody and shared.kept:
@@ -158,7 +158,7 @@ class Solving:
                 session = state.sessions[placement.candidate]
                 cost = state.cost(session)
                 room = state.rooms[node]
-                added = room.added(cost, session.prefix)
+                added = room.added(cost, state.prefix(session))
                 full = full or added > admission.room_for(state, room, added)
                 if not full:
                     out += admission.settle(state, session, node, t)
@@ -217,7 +217,7 @@ class Solving:
         state = self._state
         for session in list(state.returning.values()):
             state.refresh_returning(session, t)
-        waiting = [s for s in state.waiting.values() if s.claimed is None]
+        waiting = [s for s in state.pool() if s.claimed is None]
         limit = state.policy.max_candidates
         if len(waiting) > limit:
             waiting.sort(key=lambda s: -s.tier)

@@ -14,7 +14,7 @@ from kv_events.types import NodeId
 from tao_dynamo.core import family
 from tao_dynamo.core.overdraft import Overdraft
 from tao_dynamo.core.policy import Policy
-from tao_dynamo.core.prefixes import PrefixRegistry
+from tao_dynamo.core.prefixes import PrefixRegistry, SharedPrefix
 from tao_dynamo.core.pressing import Pressing
 from tao_dynamo.core.room import Room
 from tao_dynamo.core.rooms import Rooms
@@ -48,6 +48,7 @@ class State:
         self.by_index: dict[int, Session] = {}
         self.timers = Timers()
         self.opportunity = False
+        self.out_of_order = False
         self.host_tier = False
         self.contexts = 0
         self.looked_up_to = 0
@@ -183,6 +184,11 @@ class State:
                 own[node] = max(own.get(node, 0), tokens)
         return own
 
+    def prefix(self, session: Session) -> SharedPrefix | None:
+        """The part of its cost that it shares: what its first prompt has in common, unless it needs less than that."""
+        common = session.common
+        return common if common is not None and common.tokens <= self.cost(session) else None
+
     def cost(self, session: Session) -> int:
         """Tokens it needs on a node that does not hold its shared prefix.
 
@@ -205,7 +211,7 @@ class State:
 
     def hold(self, session: Session, node: NodeId) -> None:
         """Reserve what the session needs on the node, or bring the reservation up to date."""
-        prefix = session.prefix
+        prefix = self.prefix(session)
         own = max(0, self.cost(session) - (prefix.tokens if prefix else 0))
         if self.host_tier and session.state is SessionState.TOOL and not session.turns:
             own = 0
@@ -221,10 +227,9 @@ class State:
         """Tokens by which the session's reservation would grow if it were brought up to date."""
         if session.node is None:
             return self.cost(session)
-        prefix = session.prefix
+        prefix = self.prefix(session)
         own = max(0, self.cost(session) - (prefix.tokens if prefix else 0))
-        room = self.rooms[session.node]
-        return room.whole(own) - room.held_by(session.id)
+        return self.rooms[session.node].raised_by(session.id, own, prefix)
 
     def release(self, session: Session) -> int:
         """Give the session's room back, once. Returns the tokens freed."""
@@ -279,7 +284,7 @@ class State:
         ``since``: from when on it counts as waiting, if not from now.
         """
         if session.pending:
-            self._classify(session)
+            self.classify(session)
             if session.waiting_since is None:
                 session.waiting_since = t if since is None else since
                 for share in (0.5, 1.0):
@@ -289,9 +294,7 @@ class State:
             self.paused.pop(session.id, None)
             self.returning.pop(session.id, None)
             self.waiting[session.id] = session
-            if since is not None:
-                oldest_first = sorted(self.waiting.values(), key=lambda each: each.waiting_since or 0.0)
-                self.waiting = {each.id: each for each in oldest_first}
+            self.out_of_order = self.out_of_order or since is not None
         else:
             session.enter(SessionState.PAUSED, t)
             self.waiting.pop(session.id, None)
@@ -300,8 +303,16 @@ class State:
             self.paused[session.id] = session
             self.refresh_returning(session, t)
 
-    def _classify(self, session: Session) -> None:
-        """Its most urgent turn decides the session's class, and its place among the overdue."""
+    def pool(self) -> list[Session]:
+        """Who waits, oldest first. Turns that came back to the pool are put in their places only here, all at once."""
+        if self.out_of_order:
+            oldest_first = sorted(self.waiting.values(), key=lambda each: each.waiting_since or 0.0)
+            self.waiting = {each.id: each for each in oldest_first}
+            self.out_of_order = False
+        return list(self.waiting.values())
+
+    def classify(self, session: Session) -> None:
+        """Its most urgent turn that has no room yet decides the session's class, and its place among the overdue."""
         tier = max(live.turn.tier for live in session.pending)
         if tier != session.tier:
             pressing = session.pressing is not None

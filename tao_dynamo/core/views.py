@@ -131,7 +131,7 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
         marks=Marks(state.rooms.mark, state.pause_mark, state.target_mark),
         nodes=tuple(_node_view(state, node) for node in state.rooms),
         sessions_by_state=by_state,
-        waiting=tuple(_view(state, session, t, best) for session in islice(state.waiting.values(), limit)),
+        waiting=tuple(_view(state, session, t, best) for session in state.pool()[:limit]),
         waiting_count=len(state.waiting),
         overdue_count=sum(since is not None and _overdue(state, t - since) for since in began),
         paused=len(state.paused),
@@ -145,7 +145,7 @@ def statistics(state: State, solving: Solving, t: float, *, limit: int = 200) ->
 
 def session_ids(state: State, limit: int) -> list[str]:
     """The waiting pool in its order, the paused, then the others, last heard first; at most ``limit``."""
-    pool = [*state.waiting, *state.paused][:limit]
+    pool = [*(session.id for session in state.pool()), *state.paused][:limit]
     seen = set(pool)
     others = (session_id for session_id in reversed(state.sessions) if session_id not in seen)
     return [*pool, *islice(others, limit - len(pool))]
@@ -168,7 +168,7 @@ def choices(state: State, session: Session, t: float) -> list[Choice]:
     cost, credit = state.cost(session), state.credits(session, t)
     found = []
     for room in state.rooms.values():
-        added = room.added(cost, session.prefix)
+        added = room.added(cost, state.prefix(session))
         free = admission.room_for(state, room, added)
         found.append(Choice(room.node, credit.get(room.node, 0), added, free, room.stale))
     return sorted(found, key=lambda choice: (choice.node != session.node, -choice.credit, choice.adds - choice.free))
@@ -223,14 +223,15 @@ class _BestRooms:
     def find(self, session: Session, cost: int) -> Room:
         """The node with the most room left, or the least missing, if the session were put on it."""
         near = self._any
-        if session.prefix is not None:
-            key = session.prefix.key
+        prefix = self._state.prefix(session)
+        if prefix is not None:
+            key = prefix.key
             if key not in self._with_prefix:
                 self._with_prefix[key] = [room for room in self._rooms if room.has_prefix(key)][:1]
             near = near + self._with_prefix[key]
 
         def spare(room: Room) -> int:
-            added = room.added(cost, session.prefix)
+            added = room.added(cost, prefix)
             return admission.room_for(self._state, room, added) - added
 
         return max(near, key=spare)
@@ -269,7 +270,7 @@ def _reason(state: State, session: Session, best: _BestRooms) -> str:
         free = room.capacity - room.used if room else 0
         return f"overdue: node {session.claimed} is being cleared for it, {free:,} of {cost:,} tokens are free"
     room = best.find(session, cost)
-    added = room.added(cost, session.prefix)
+    added = room.added(cost, state.prefix(session))
     free = admission.room_for(state, room, added)
     if added > free:
         return f"needs {added:,} tokens; at most {free:,} can be had, on {room.node}{_overdrawn(state, session)}"

@@ -147,7 +147,9 @@ class Plane:
             worker.look(now)
         for stream in list(self._live.values()):
             stream.look(now)
-        self._looking = loop.call_later(LOOK_S, self._look) if self._live else None
+        # A client may have left before the worker took its request: the request waits for that all the same.
+        more = self._live or any(worker.asked for worker in self._workers.values())
+        self._looking = loop.call_later(LOOK_S, self._look) if more else None
 
     async def _home(self, host: str) -> str:
         """Where workers that reach us at this address are to answer."""
@@ -191,6 +193,11 @@ class _Worker(asyncio.Protocol):
     def ready(self) -> bool:
         """Whether it is connected."""
         return self._transport is not None and not self.closed
+
+    @property
+    def asked(self) -> bool:
+        """Whether it has been sent requests that it has not taken."""
+        return bool(self._unanswered)
 
     async def connected(self) -> None:
         """Be connected.

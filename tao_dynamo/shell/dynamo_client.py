@@ -54,12 +54,12 @@ class DynamoDiscovery:
     def instance_ids(self) -> list[int]:
         """Ids of the live workers."""
         live = list(self._client.instance_ids())
+        self.departures.instances(live)
         if self.addresses.keys() != set(live):
             known = {one.instance_id: one.transport for one in self._client.instances()}
             self.addresses = {worker: known[worker].address for worker in live if worker in known}
             if self.plane is not None:
                 self.plane.instances(self.addresses)
-            self.departures.instances(live)
         return live
 
     def cards(self) -> Mapping[int, str]:

@@ -137,12 +137,19 @@ class Pull:
 
 
 def _bounded(behind: list[Chunk], more: list[Chunk]) -> list[Chunk]:
-    behind += more
-    if len(behind) > MOST_BEHIND:
-        behind = join(behind)
-        if len(behind) > MOST_BEHIND:
-            raise SlowClientError(f"the client does not read: more than {MOST_BEHIND} chunks wait for it")
-    return behind
+    if len(behind) + len(more) <= MOST_BEHIND:
+        behind += more
+        return behind
+    # Copies, since joining changes what it joins: if it is still too much, what waits already stays as it is.
+    together = join([_copy(chunk) for chunk in (*behind, *more)])
+    if len(together) > MOST_BEHIND:
+        raise SlowClientError(f"the client does not read: more than {MOST_BEHIND} chunks wait for it")
+    return together
+
+
+def _copy(chunk: Chunk) -> Chunk:
+    tokens = chunk.get("token_ids")
+    return {**chunk, "token_ids": list(tokens)} if tokens else dict(chunk)
 
 
 def threads() -> ThreadPoolExecutor:

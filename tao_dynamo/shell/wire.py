@@ -289,13 +289,13 @@ class Answer:
         annotated = message.get("data")
         if annotated is None:
             return
-        chunk = annotated.get("data")
+        chunk, error = annotated.get("data"), annotated.get("error")
+        failed = error is not None or annotated.get("event") == "error"
         if chunk is not None:
             into.append(chunk)
-            if plain(chunk) and len(chunk["token_ids"]) == 1:
+            if not (failed or self.complete) and plain(chunk) and len(chunk["token_ids"]) == 1:
                 self._plain.learn(body, chunk)
-        error = annotated.get("error")
-        if error is not None or annotated.get("event") == "error":
+        if failed:
             self.fault = _fault(error, annotated.get("comment"))
 
 

@@ -343,7 +343,7 @@ class CoreWorld:
         assert state.contexts == sum(s.footprint for s in state.sessions.values())
         assert {s.id for s in state.pressing} <= set(state.waiting)
         assert [s.pressing[0] for s in state.pressing] == sorted(-s.tier for s in state.pressing)
-        since = [s.waiting_since for s in state.waiting.values()]
+        since = [s.waiting_since for s in state.pool()]
         assert since == sorted(since), "the pool is in order of age"
         residuals = [room.residual(state.rooms.mark) for room in state.rooms.values()]
         assert [r for r, _ in state.rooms.by_residual()] == sorted(residuals, reverse=True)

@@ -34,12 +34,12 @@ def test_the_nearest_node_is_the_one_that_a_look_at_all_of_them_finds(seed: int)
         if rng.random() < 0.2:
             room.claims["claimer"] = rng.randrange(1, 2000)
     session = Session("s", 1, created_at=0.0, common=rng.choice((None, *prefixes)))
-    prompt = rng.randrange(max(1, session.prefix.tokens if session.prefix else 1), 17_000)
+    prompt = rng.randrange(max(1, session.common.tokens if session.common else 1), 17_000)
     session.turns["r"] = LiveTurn(Turn("r", "s", prompt), 0.0, 64)
     cost = state.cost(session)
 
     def short(room: Room) -> int:
-        added = room.added(cost, session.prefix)
+        added = room.added(cost, state.prefix(session))
         return added - admission.room_for(state, room, added)
 
     best = min(map(short, state.rooms.values()))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tao_dynamo.core.prefixes import SharedPrefix
 from tao_dynamo.core.session import Session
-from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, admitted
+from tao_dynamo.core.state import State
+from tests.tao_dynamo.fakes import PLAIN, A, B, Driver, FakeCredit, FakeReadiness, admitted
 
 BLOCK = 16
 
@@ -43,11 +44,12 @@ def test_a_prefix_that_nobody_fits_beside_is_not_charged_to_a_node() -> None:
 
 
 def test_a_session_that_needs_less_than_it_once_shared_is_charged_its_own_length() -> None:
+    state = State(PLAIN, FakeCredit(), FakeReadiness())
     session = Session("s", 1, created_at=0.0, common=SharedPrefix(1, 4_800))
     session.footprint = 300
-    assert session.prefix is None
+    assert state.prefix(session) is None
     session.footprint = 6_000
-    assert session.prefix == SharedPrefix(1, 4_800)
+    assert state.prefix(session) == SharedPrefix(1, 4_800)
 
 
 def test_what_a_plan_passes_over_and_yet_fits_is_placed_by_the_next_sweep() -> None:
@@ -81,3 +83,34 @@ def test_a_displaced_turn_waits_in_its_old_place() -> None:
     d.run(d.core.node_left(B, d.t))
     assert not admitted(d.run(d.core.turn_displaced("r-on-b", d.t)))
     assert [view.session_id for view in d.core.statistics(d.t).waiting] == ["on-b", "big"]
+
+
+def test_a_session_that_shares_again_is_charged_what_it_shares_before_it_runs() -> None:
+    d = Driver(PLAIN, {A: 10_000, B: 10_000}, BLOCK)
+    for number, name in enumerate(("s1", "s2")):
+        assert admitted(d.arrive(name, 6_600, hashes=chain(1, 6_400) + chain(10_000 * (number + 1), 200)))
+    d.t = 1.0
+    d.end("s1")
+    assert admitted(d.arrive("s1", 500, request="compacted"))
+    d.end("s1", request="compacted")
+    assert d.used(A) == 608
+    d.arrive("s3", 7_000)
+    d.t = 2.0
+    d.arrive("s1", 6_700, request="long again")
+    assert all(d.used(node) <= 10_000 for node in (A, B))
+
+
+def test_a_displaced_crowd_is_put_in_order_once() -> None:
+    d = Driver(PLAIN, {A: 100_000, B: 90_000})
+    d.arrive("fills-a", 84_000)
+    for number in range(50):
+        assert admitted(d.arrive(f"s{number}", 1_000))
+    d.t = 1.0
+    d.arrive("big", 30_000)
+    d.t = 2.0
+    d.run(d.core.node_left(B, d.t))
+    for number in range(50):
+        d.run(d.core.turn_displaced(f"r-s{number}", d.t))
+    waiting = d.core.statistics(d.t).waiting
+    assert len(waiting) == 51
+    assert waiting[-1].session_id == "big"

@@ -183,6 +183,15 @@ def test_a_session_is_as_urgent_as_the_most_urgent_of_its_turns() -> None:
     assert [request for request, _ in admitted(out)] == ["r-s1", "beside"]
 
 
+def test_a_session_that_never_waited_has_the_class_of_its_turn() -> None:
+    d = Driver(PLAIN, nodes={A: 10_000})
+    d.arrive("s1", 6000, priority=5)
+    d.end("s1")
+    d.arrive("s2", 6000, priority=1)
+    d.run(d.core.node_left(A, d.t))
+    assert d.core._state.sessions["s1"].tier == 5
+
+
 def test_overdue_sessions_go_by_class_and_then_by_age() -> None:
     d = Driver(replace(PLAIN, waiting_bound_s=10.0), nodes={A: 10_000})
     d.arrive("s0", 9000)

@@ -406,6 +406,25 @@ async def test_a_worker_that_never_takes_a_request_is_gone(plane: Plane, monkeyp
             await plane.send({"n": 1}, 7, worker.address, Context("r"))
 
 
+async def test_a_request_that_no_worker_takes_ends_though_its_client_has_left(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deaf(Worker):
+        async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections.append(writer)
+            await reader.read()
+
+    monkeypatch.setattr("tao_dynamo.shell.direct.ACKNOWLEDGE_S", 0.2)
+    monkeypatch.setattr("tao_dynamo.shell.direct.LOOK_S", 0.01)
+    async with running(Deaf(count_to)) as worker:
+        context = Context("r")
+        sending = asyncio.create_task(plane.send({"n": 1}, 7, worker.address, context))
+        await asyncio.sleep(0.05)
+        context.stop()
+        with pytest.raises(GoneError, match="took no request for"):
+            await asyncio.wait_for(sending, 10)
+
+
 async def test_a_crowd_of_answers_at_one_time_is_taken_in(plane: Plane) -> None:
     together = asyncio.Event()
 

@@ -127,6 +127,17 @@ async def test_what_waits_for_a_client_that_never_reads_is_bounded(pool: ThreadP
     assert sender.got == list(range(len(sender.got)))
 
 
+async def test_what_waits_stays_as_it_is_when_more_is_refused() -> None:
+    pull = Pull()
+    pull.put([{"token_ids": [number], "index": number} for number in range(MOST_BEHIND)])
+    pull._chunks[-1]["token_ids"] = last = [7]
+    more = [{"token_ids": [8], "index": MOST_BEHIND - 1}, *({"token_ids": [9], "index": n} for n in (0, 1))]
+    with pytest.raises(SlowClientError):
+        pull.put(more)
+    assert last == [7]
+    assert len(pull._chunks) == MOST_BEHIND
+
+
 async def test_after_the_client_has_left_chunks_are_dropped(pool: ThreadPoolExecutor) -> None:
     sender = Sender()
     push = Push(sender, pool)

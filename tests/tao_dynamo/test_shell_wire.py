@@ -169,3 +169,17 @@ def test_acknowledgements_come_in_any_pieces() -> None:
     for cut in range(len(raw)):
         acks = wire.Acknowledgements()
         assert [*acks.feed(raw[:cut]), *acks.feed(raw[cut:])] == [b"", b"hello", b""]
+
+
+def test_a_chunk_that_ends_its_answer_teaches_nothing_to_the_next_one() -> None:
+    ends = SECOND.replace(b"complete_final\xc2", b"complete_final\xc3")
+    plain = wire.Plain()
+    for _ in range(2):
+        answer, into = wire.Answer(plain), []  # type: ignore[var-annotated]
+        answer.read(PROLOGUE, b"", into)
+        for header, body in wire.Messages().feed(
+            part(b"", ends), lambda data, at, a=answer, i=into: a.skim(data, at, i)
+        ):  # type: ignore[misc]
+            answer.read(header, body, into)
+        assert [chunk["token_ids"] for chunk in into] == [[1375]]
+        assert answer.complete
