@@ -393,12 +393,15 @@ async def test_a_worker_that_never_begins_to_answer_is_gone(plane: Plane, monkey
             await tokens(await plane.send({"n": 1}, 7, worker.address, Context("r")))
 
 
-async def test_a_worker_that_never_takes_a_request_is_gone(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Deaf(Worker):
-        async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.connections.append(writer)
-            await reader.read()
+class Deaf(Worker):
+    """Takes no request."""
 
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
+        await reader.read()
+
+
+async def test_a_worker_that_never_takes_a_request_is_gone(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tao_dynamo.shell.direct.ACKNOWLEDGE_S", 0.05)
     monkeypatch.setattr("tao_dynamo.shell.direct.LOOK_S", 0.01)
     async with running(Deaf(count_to)) as worker:
@@ -409,11 +412,6 @@ async def test_a_worker_that_never_takes_a_request_is_gone(plane: Plane, monkeyp
 async def test_a_request_that_no_worker_takes_ends_though_its_client_has_left(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Deaf(Worker):
-        async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.connections.append(writer)
-            await reader.read()
-
     monkeypatch.setattr("tao_dynamo.shell.direct.ACKNOWLEDGE_S", 0.2)
     monkeypatch.setattr("tao_dynamo.shell.direct.LOOK_S", 0.01)
     async with running(Deaf(count_to)) as worker:
