@@ -37,18 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tao-bench core", description=__doc__, formatter_class=options.Help)
     sizes = Sizes()
     parser.add_argument("--sessions", type=options.whole(1), default=sizes.sessions, help="live sessions")
-    parser.add_argument(
-        "--waiting",
-        type=options.whole(0),
-        default=sizes.waiting,
-        help="sessions that wait, steered by how long tools run",
-    )
+    waiting = "sessions that wait, about: tools run for as long as it takes"
+    parser.add_argument("--waiting", type=options.whole(1), default=sizes.waiting, help=waiting)
     parser.add_argument("--nodes", type=options.whole(2), default=sizes.nodes, help="nodes")
     parser.add_argument(
-        "--node-tokens",
-        type=options.whole(65_536),
-        default=sizes.node_tokens,
-        help="KV room of a node",
+        "--node-tokens", type=options.whole(65_536), default=sizes.node_tokens, help="KV room of a node"
     )
     parser.add_argument("--solve-s", type=options.number(0.0), default=sizes.solve_s, help="seconds that a plan takes")
     parser.add_argument("--events", type=options.whole(1), default=300_000, help="events that are timed")

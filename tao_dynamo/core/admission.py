@@ -115,10 +115,11 @@ def settle(state: State, session: Session, node: NodeId, t: float) -> list[Decis
 def best_node(state: State, session: Session, t: float) -> NodeId | None:
     """The optimum for a single candidate: the node with the most credit, then the most residual room."""
     cost = state.cost(session)
+    prefix = state.prefix(session)
     best: tuple[int, int] | None = None
     chosen: NodeId | None = None
     for node, credit in state.credits(session, t).items():
-        added = state.rooms[node].added(cost, state.prefix(session))
+        added = state.rooms[node].added(cost, prefix)
         residual = room_for(state, state.rooms[node], added)
         key = (credit, residual if state.policy.balance else 0)
         if (best is None or key > best) and added <= residual:

@@ -27,6 +27,8 @@ log = Events("tao.bus")
 LOAD_WINDOW_S = 1.0
 DUMP_TIMEOUT_S = 10.0
 _MAX_GUESSES = 100_000
+MOST_LEFT = 1024
+"""Workers of which is remembered that they left: one that drains does so for minutes, not for so many others."""
 
 
 class RouterDump:
@@ -89,8 +91,8 @@ class Bus:
         self._use_kv_events = use_kv_events
         self._block_sizes: dict[NodeId, int] = {}
         self._silent: set[NodeId] = set()
-        self._left: set[int] = set()
-        """Workers that have left. Those that drain go on publishing, and would be followed as if they were new."""
+        self._left: OrderedDict[int, None] = OrderedDict()
+        """Workers that have left, the last ones. Those that drain go on publishing, and would be followed as new."""
         self._least_load: dict[NodeId, int] = {}
         self._told_load: dict[NodeId, int] = {}
         self._guesses: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -171,7 +173,7 @@ class Bus:
     def joined(self, node: NodeId, card: Card, capacity_tokens: int, block_size: int) -> None:
         """A node is there, or tells another capacity than before."""
         self._block_sizes[node] = block_size
-        self._left.discard(node.worker_id)
+        self._left.pop(node.worker_id, None)
         if self._use_kv_events and card.publishes_events:
             self._silent.discard(node)
         else:
@@ -197,7 +199,9 @@ class Bus:
         self._silent.discard(node)
         self._driver.feed(self._driver.scheduler.node_left, node)
         if not any(n.worker_id == node.worker_id for n in self._block_sizes):
-            self._left.add(node.worker_id)
+            self._left[node.worker_id] = None
+            if len(self._left) > MOST_LEFT:
+                self._left.popitem(last=False)
             if self.follower is not None:
                 self.follower.worker_left(node.worker_id)
 

@@ -7,11 +7,9 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from tao_dynamo.errors import WireError
@@ -20,105 +18,10 @@ from tao_dynamo.shell.answers import Answer, GoneError, Home
 from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.direct import Plane, can_go_direct
 from tao_dynamo.shell.relay import Pace
-from tests.tao_dynamo.shell_world import FakeContext
+from tests.tao_dynamo.direct_world import Batches, Context, Deaf, Talk, Worker, all_begun, count_to, running, tokens
 from tests.tao_dynamo.test_shell_wire import HANDSHAKE, LAST, PROLOGUE, part, plain_chunk
 
 pytestmark = pytest.mark.timeout(30)
-
-Behaviour = Callable[["Talk"], Awaitable[None]]
-
-
-class Context(FakeContext):
-    """With what the plane asks for besides."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.metadata = {"tenant": "a"}
-        self.killed = False
-
-    def is_killed(self) -> bool:
-        return self.killed
-
-
-class Talk:
-    """A worker's side of one answer."""
-
-    def __init__(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.request = request
-        self.reader = reader
-        self.writer = writer
-
-    def chunk(self, *tokens: int) -> None:
-        body = msgspec.msgpack.encode({"data": {"data": {"token_ids": list(tokens)}}, "complete_final": False})
-        self.writer.write(part(b"", body))
-
-    def end(self) -> None:
-        self.writer.write(part(b"", LAST) + part(b'"sentinel"'))
-
-
-class Worker:
-    """Takes requests as Dynamo's workers do, and answers as ``behave`` says."""
-
-    def __init__(self, behave: Behaviour, acknowledge: bytes = b"") -> None:
-        self.headers: list[dict[str, str]] = []
-        self.controls: list[dict[str, Any]] = []
-        self.connections: list[asyncio.StreamWriter] = []
-        self._behave = behave
-        self._acknowledge = acknowledge
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def open(self) -> None:
-        self._server = await asyncio.start_server(self._requests, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}/1f/ns/comp/generate"
-        return self
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self.connections:
-            writer.close()
-        self._server.close()
-        await asyncio.sleep(0.01)
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections.append(writer)
-        try:
-            while True:
-                await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-                self.headers.append(
-                    json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
-                )
-                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-                writer.write(len(self._acknowledge).to_bytes(4, "big") + self._acknowledge)
-                ((control, body),) = wire.Messages().feed(frame)
-                self.controls.append(json.loads(control))
-                task = asyncio.create_task(self._answer(self.controls[-1], msgspec.msgpack.decode(body)))
-                self._tasks.add(task)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-
-    async def _answer(self, control: dict[str, Any], request: dict[str, Any]) -> None:
-        info = json.loads(control["connection_info"]["info"])
-        host, _, port = info["address"].rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(part(json.dumps({"subject": info["subject"], "stream_type": "response"}).encode()))
-        writer.write(part(PROLOGUE))
-        try:
-            await self._behave(Talk(request, reader, writer))
-            await writer.drain()
-        finally:
-            writer.close()
-            self.connections.append(writer)
-
-
-@asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[Worker]:
-    await worker.open()
-    try:
-        yield worker
-    finally:
-        await worker.close()
 
 
 @pytest.fixture
@@ -132,39 +35,6 @@ async def plane(departures: Departures) -> AsyncIterator[Plane]:
     yield made
     await made.close()
     await asyncio.sleep(0.01)
-
-
-async def tokens(answer: Answer) -> list[int]:
-    got: list[int] = []
-    await answer.pour(lambda batch: got.extend(token for chunk in batch for token in chunk["token_ids"]))
-    return got
-
-
-class Batches:
-    """What an answer gives, batch by batch."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._got: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
-        self.end = asyncio.ensure_future(answer.pour(self._got.put_nowait))
-
-    async def next(self) -> list[dict[str, Any]]:
-        return await self._got.get()
-
-
-async def all_begun(*answers: Answer) -> None:
-    for _ in range(2000):
-        if all(answer.begun for answer in answers):
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("not begun")
-
-
-async def count_to(talk: Talk) -> None:
-    for number in range(talk.request["n"]):
-        talk.chunk(number)
-        if number % 7 == 3:
-            await asyncio.sleep(0)
-    talk.end()
 
 
 async def test_answers_come_whole_and_do_not_mix(plane: Plane) -> None:
@@ -192,11 +62,11 @@ async def test_plain_chunks_are_known_by_their_bytes_from_a_workers_first_answer
     plain = wire.Plain()
     batches: list[list[dict[str, Any]]] = []
     end = part(b"", LAST) + part(b'"sentinel"')
-    for tokens in ([1000], range(1000, 1030)):
+    for sent in ([1000], range(1000, 1030)):
         answer = Answer(Pace(), lambda fault: ValueError(fault.text), Context("r"), plain)
         home = Home(lambda _subject, answer=answer: answer, set())  # type: ignore[misc]
         home.connection_made(Transport())  # type: ignore[arg-type]
-        home.data_received(part(HANDSHAKE) + part(PROLOGUE) + b"".join(map(plain_chunk, tokens)) + end)
+        home.data_received(part(HANDSHAKE) + part(PROLOGUE) + b"".join(map(plain_chunk, sent)) + end)
         await answer.pour(batches.append)
     (first,), (second,) = batches
     assert second == first | {"token_ids": list(range(1000, 1030))}
@@ -391,14 +261,6 @@ async def test_a_worker_that_never_begins_to_answer_is_gone(plane: Plane, monkey
     async with running(Silent(count_to)) as worker:
         with pytest.raises(GoneError, match="no answer was begun"):
             await tokens(await plane.send({"n": 1}, 7, worker.address, Context("r")))
-
-
-class Deaf(Worker):
-    """Takes no request."""
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections.append(writer)
-        await reader.read()
 
 
 async def test_a_worker_that_never_takes_a_request_is_gone(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,3 +85,24 @@ async def test_whoever_ends_the_turn_ends_the_reading() -> None:
     with pytest.raises(asyncio.CancelledError):
         await pouring
     answer.close()
+
+
+async def test_a_worker_that_left_is_heard_of_though_its_address_was_never_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tao_dynamo.shell.departures.SILENCE_S", 0.05)
+
+    class Lagging(FakeClient):
+        def instances(self) -> list[Any]:
+            return [one for one in super().instances() if one.instance_id != 7]
+
+    client = Lagging([7, 8])
+    discovery = DynamoDiscovery(client, FakeWatch)
+    discovery.instance_ids()
+    answer = await Forwarder(client, discovery)({}, NodeId(7, 0), None)
+    pouring = asyncio.create_task(answer.pour(lambda _batch: None))
+    await asyncio.sleep(0)
+    client.live = [8]
+    discovery.instance_ids()
+    with pytest.raises(GoneError, match="Stream ended before"):
+        await asyncio.wait_for(pouring, 10)
