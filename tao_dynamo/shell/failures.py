@@ -7,7 +7,8 @@ the instance that it called, which is the router, and then answers 503 to everyb
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+from typing import Any, Protocol
 
 from dynamo.llm import exceptions as dynamo_errors
 
@@ -33,6 +34,20 @@ _KEPT: tuple[type[Exception], ...] = (
     dynamo_errors.HttpError,
 )
 
+_WRONG = (dynamo_errors.InvalidArgument, ValueError, TypeError)
+_KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], tuple[str, str, str]], ...] = (
+    (dynamo_errors.Cancelled, ("Cancelled", "Cancelled", "backend.cancelled")),
+    (dynamo_errors.ConnectionTimeout, ("ConnectionTimeout", "DeadlineExceeded", "backend.connection_timeout")),
+    (_WRONG, ("InvalidArgument", "InvalidRequest", "backend.invalid_argument")),
+)
+_UNKNOWN = ("Unknown", "Internal", "backend.unknown")
+_HTTP = {
+    UNAVAILABLE: ("Unavailable", "Unavailable", "backend.unavailable"),
+    OVERLOADED: ("ResourceExhausted", "CapacityExhausted", "capacity.exhausted"),
+}
+_HTTP_WRONG = ("InvalidArgument", "InvalidRequest", "request.invalid")
+_HTTP_BROKEN = ("Unknown", "Internal", "runtime.internal")
+
 
 class Failures(Protocol):
     """Turns errors and refusals into what the frontend wants to hear."""
@@ -55,6 +70,8 @@ class DynamoFailures:
 
     SAID = (dynamo_errors.InvalidArgument, dynamo_errors.HttpError)
     """Refusals: what they are is in their text, and where they come from of no use to anybody."""
+    EXPECTED = (*_KEPT, RuntimeError, ValueError)
+    """What turns end with, where nothing is wrong with the router; see :meth:`translate`."""
 
     @staticmethod
     def sent(fault: Fault) -> Exception:
@@ -62,6 +79,23 @@ class DynamoFailures:
         if fault.kind == "InvalidArgument" and fault.public:
             return dynamo_errors.InvalidArgument(fault.text)  # type: ignore[no-any-return]
         return ValueError(f"{fault.group}: {fault.text}")
+
+    @staticmethod
+    def told(error: Exception) -> dict[str, Any]:
+        """Return what Dynamo's server sends a frontend for an exception; :meth:`sent` reads the like."""
+        text = str(error)
+        if isinstance(error, dynamo_errors.HttpError):
+            kind, group, reason = _HTTP.get(error.code, _HTTP_WRONG if error.code < 500 else _HTTP_BROKEN)
+            text = json.dumps({"message": error.message, "code": error.code}, separators=(",", ":"))
+            return {"error_type": kind, "class": group, "reason": reason, "message": text, "diagnostic": text}
+        kind, group, reason = next((kind for known, kind in _KINDS if isinstance(error, known)), _UNKNOWN)
+        if not isinstance(error, dynamo_errors.DynamoException):
+            text = f"{type(error).__name__}: {text}"
+        told: dict[str, Any] = {"error_type": {"Backend": kind}, "class": group, "reason": reason}
+        told |= {"message": text, "diagnostic": text}
+        if isinstance(error, dynamo_errors.InvalidArgument):
+            told["public"] = {"type": "message", "message": text}
+        return told
 
     def worker_gone(self, error: Exception) -> bool:
         """Whether the error says that the worker could not be reached, or is no more."""

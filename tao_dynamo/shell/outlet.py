@@ -69,7 +69,7 @@ class Push:
             self._left -= len(chunks)
             self._send(chunks)
             return
-        self._behind = _bounded(self._behind, chunks)
+        self._behind = bounded(self._behind, chunks)
         if self._pushing is None:
             self._push_on()
 
@@ -111,7 +111,7 @@ class Pull:
         Raises:
             SlowClientError: too many wait already.
         """
-        self._chunks = _bounded(self._chunks, chunks)
+        self._chunks = bounded(self._chunks, chunks)
         self._news.set()
 
     async def until(self, work: asyncio.Task[None]) -> AsyncIterator[Chunk]:
@@ -136,11 +136,16 @@ class Pull:
             work.cancel()
 
 
-def _bounded(behind: list[Chunk], more: list[Chunk]) -> list[Chunk]:
+def bounded(behind: list[Chunk], more: list[Chunk]) -> list[Chunk]:
+    """Put more chunks behind those that wait, joined where there are too many.
+
+    Raises:
+        SlowClientError: there are too many even so; those that wait stay as they are.
+    """
     if len(behind) + len(more) <= MOST_BEHIND:
         behind += more
         return behind
-    # Copies, since joining changes what it joins: if it is still too much, what waits already stays as it is.
+    # Copies, since joining changes what it joins.
     together = join([_copy(chunk) for chunk in (*behind, *more)])
     if len(together) > MOST_BEHIND:
         raise SlowClientError(f"the client does not read: more than {MOST_BEHIND} chunks wait for it")

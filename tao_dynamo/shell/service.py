@@ -7,12 +7,11 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from dynamo.common.native_offloading import get_native_offloading_capacity_tokens
-from dynamo.common.utils.token_ids import token_ids_to_list
 from dynamo.llm import (
     FpmEventSubscriber,
     KvRouter,
@@ -40,15 +39,14 @@ from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
 from tao_dynamo.shell.direct import Plane, can_go_direct
 from tao_dynamo.shell.dynamo_client import DynamoDiscovery, Forwarder
+from tao_dynamo.shell.endpoints import Endpoints
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.kv_router import OnCall
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.loop import Driver
 from tao_dynamo.shell.metrics import Metrics
-from tao_dynamo.shell.outlet import Push, threads
 from tao_dynamo.shell.prompts import Prompts
-from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.snapshot import snapshot
 from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.tenants import Tenants
@@ -97,7 +95,7 @@ class Service:
             tenants=Tenants(config.shared_namespaces, policy.max_sessions),
         )
         self._next_node = 0
-        self._pushers = threads()
+        self.endpoints: Endpoints | None = None
         self._tracing = tracing.from_env(os.environ)
         self._forward: Forwarder | None = None
         self._page: PageServer | None = None
@@ -170,15 +168,15 @@ class Service:
 
     async def serve(self) -> None:
         """Serve the endpoints until the runtime ends."""
-        made = {name: self._runtime.endpoint(self._config.path(name)) for name in ENDPOINTS}
-        self._observe(made["generate"])
-        labels = [("service", "tao_router")]
+        self.endpoints = Endpoints(self.handler, self.kv_router, self.sources)
+        self._observe(self._runtime.endpoint(self._config.path("generate")))
         self._runtime.set_health_status(True)
-        serving = [
-            endpoint.serve_endpoint(getattr(self, name), graceful_shutdown=True, metrics_labels=labels)
-            for name, endpoint in made.items()
-        ]
-        await asyncio.gather(*serving)
+        await self.endpoints.serve(self._runtime, self._config, os.environ)
+
+    async def leave(self) -> None:
+        """Take no more turns, and let what runs finish."""
+        if self.endpoints is not None:
+            await self.endpoints.leave(os.environ)
 
     async def close(self) -> None:
         """Stop everything of ours."""
@@ -195,58 +193,10 @@ class Service:
             await sources.reader.close()
         if self._forward is not None:
             await self._forward.close()
-        self._pushers.shutdown(wait=False, cancel_futures=True)
+        if self.endpoints is not None:
+            await self.endpoints.close()
         await asyncio.to_thread(self._tracing.close)
         await asyncio.to_thread(self.planner.close)
-
-    # --- endpoints
-
-    def generate(self, request: dict[str, Any], context: Any, response_sender: Any = None) -> AsyncIterator[Chunk]:
-        """Serve one turn.
-
-        Dynamo gives a response sender to a handler that has an argument of that name, but not in calls from inside the
-        process or for health checks: these ask for the chunks one by one.
-        """
-        if response_sender is None:
-            return self.handler.generate(request, context)
-        return self._push(request, context, Push(response_sender, self._pushers))
-
-    async def _push(self, request: dict[str, Any], context: Any, outlet: Push) -> AsyncIterator[Chunk]:
-        """A generator, since that is what Dynamo runs, of no chunks, since they are pushed."""
-        try:
-            await self.handler.serve(request, context, outlet)
-        except DynamoFailures.SAID as error:
-            # Dynamo writes the traceback of whatever is raised here, by no hook of Python's: a short one, then.
-            raise error.with_traceback(None) from None
-        finally:
-            await outlet.drained()
-        return
-        yield
-
-    async def best_worker_id(
-        self, token_ids: Any, router_config_override: Any = None, cache_namespace: str | None = None
-    ) -> AsyncIterator[int]:
-        """The worker that Dynamo's KV router would choose for these tokens; nothing is booked."""
-        worker, _rank, _blocks = await (await self.kv_router.get()).best_worker(
-            token_ids_to_list(token_ids), router_config_override, cache_namespace=cache_namespace
-        )
-        yield worker
-
-    async def get_overlap_scores(self, request: dict[str, Any]) -> AsyncIterator[Any]:
-        """Blocks of these tokens on each worker and tier, as Dynamo's KV router knows them."""
-        yield await (await self.kv_router.get()).get_overlap_scores(
-            token_ids_to_list(request["token_ids"]),
-            request.get("router_config_override"),
-            request.get("block_mm_infos"),
-            request.get("lora_name"),
-            request.get("include_shared", True),
-            request.get("cache_namespace"),
-        )
-
-    async def status(self, request: dict[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
-        """The status; with ``{"session": id}`` what is known of that session."""
-        body = request if isinstance(request, dict) else {}
-        yield await (self._explain_route(body) if body.get("session") else self._status_route(body))
 
     # --- inside
 
@@ -387,8 +337,6 @@ class Service:
 TOPICS = ("kv-events", "kv_metrics")
 """What is heard of the workers. Not their forward passes: hundreds a second, and ``kv_metrics`` tell the load."""
 
-ENDPOINTS = ("generate", "best_worker_id", "get_overlap_scores", "status")
-
 
 async def _runtime(loop: asyncio.AbstractEventLoop, config: Config) -> DistributedRuntime:
     """Dynamo's runtime, which connects to NATS at once.
@@ -414,11 +362,22 @@ async def run(config: Config) -> int:
     service = Service(runtime, config)
     stopping = asyncio.Event()
 
+    leaving: set[asyncio.Task[None]] = set()
+
+    async def leave() -> None:
+        try:
+            await service.leave()
+        finally:
+            # Dynamo withdraws the endpoints, lets what runs there finish, and then ends serve_endpoint.
+            runtime.shutdown()
+
     def stop(name: str) -> None:
         log.info("stopping", signal=name, live_turns=service.driver.live_turns)
         stopping.set()
-        # Dynamo withdraws the endpoints, lets what runs finish, and then ends serve_endpoint.
-        runtime.shutdown()
+        if leaving:  # told twice
+            runtime.shutdown()
+        else:
+            leaving.add(loop.create_task(leave()))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)

@@ -18,8 +18,8 @@ import msgspec
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell.relay import Chunk, plain
 
-_HEAD = struct.Struct(">QQQ")
-_SENTINEL = b'"sentinel"'
+HEAD = struct.Struct(">QQQ")
+SENTINEL = b'"sentinel"'
 _LARGEST = 1 << 30
 _ONE_TOKEN = b"\xa9token_ids\x91"
 """How a list of one token begins."""
@@ -53,12 +53,16 @@ class Address:
             raise WireError(f"worker address {text!r}: want host:port/path")
         return cls(host.strip("[]"), int(port), path)
 
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}/{self.path}"
+
 
 def request(address: Address, *, control: Mapping[str, Any], headers: Mapping[str, str], body: object) -> bytes:
     """One request to a worker. ``body`` is sent as msgpack, which ``control`` must say."""
     path, head = address.path.encode(), msgspec.json.encode(headers)
     first, second = msgspec.json.encode(control), msgspec.msgpack.encode(body)
-    size = _HEAD.size + len(first) + len(second)
+    size = HEAD.size + len(first) + len(second)
     return b"".join(
         (
             struct.pack(">H", len(path)),
@@ -66,7 +70,7 @@ def request(address: Address, *, control: Mapping[str, Any], headers: Mapping[st
             struct.pack(">H", len(head)),
             head,
             struct.pack(">I", size),
-            _HEAD.pack(len(first), len(second), 0),
+            HEAD.pack(len(first), len(second), 0),
             first,
             second,
         )
@@ -89,7 +93,7 @@ def control(request_id: str, subject: str, here: str, metadata: Mapping[str, str
 def signal(word: str) -> bytes:
     """``stop`` or ``kill``, said to a worker over the connection of its answer."""
     text = msgspec.json.encode(word)
-    return _HEAD.pack(len(text), 0, 0) + text
+    return HEAD.pack(len(text), 0, 0) + text
 
 
 class Messages:
@@ -116,7 +120,7 @@ class Messages:
                 at = skim(data, at)
             if end - at < 24:
                 break
-            header, body, _ = _HEAD.unpack_from(data, at)
+            header, body, _ = HEAD.unpack_from(data, at)
             if header + body > _LARGEST:
                 self._rest = b""
                 raise WireError(f"a message of {header} and {body} bytes on the response plane")
@@ -209,7 +213,7 @@ class _Kind(NamedTuple):
 
     @classmethod
     def of(cls, before: bytes, size: int, after: bytes) -> _Kind:
-        start = _HEAD.pack(0, len(before) + size + len(after), 0) + before
+        start = HEAD.pack(0, len(before) + size + len(after), 0) + before
         return cls(start, after, len(start), size, len(start) + size + len(after))
 
     def run(self, data: bytes, at: int) -> tuple[list[int], int]:
@@ -268,7 +272,7 @@ class Answer:
                 error = _json(header).get("error")
                 if error is not None:
                     self.fault = Fault("", "Internal", str(error))
-            elif header == _SENTINEL:
+            elif header == SENTINEL:
                 self.over = True
             else:
                 raise WireError(f"an unknown control message on the response plane: {header[:80]!r}")

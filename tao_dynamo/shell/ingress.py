@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes requests off Dynamo's TCP request plane, without Dynamo's own server.
+
+Dynamo's server hands each request to Python from threads of its own, and takes each chunk back so: half a millisecond
+of a core a turn (``tao-bench hop``). Here the event loop that serves the turn reads and writes for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from tao_dynamo.errors import WireError
+from tao_dynamo.shell import ingress_wire as wire
+from tao_dynamo.shell.logs import Events
+from tao_dynamo.shell.reply import Place, Reply
+
+LOOK_S = 0.1
+"""How often one looks whether clients have left; see :data:`tao_dynamo.shell.direct.LOOK_S`."""
+BACKLOG = 1024
+_MOST_PLACES = 1024
+
+log = Events("tao.ingress")
+
+
+class Ingress:
+    """Serves one endpoint.
+
+    Args:
+        path: the endpoint's, as requests name it.
+        serve: serves a request; returns when its answer is whole, raises what it ends with instead.
+        told: the error that whoever asked is to hear of, for what ``serve`` raises.
+        expected: exceptions that are no fault of this program; others are logged.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        serve: Callable[[dict[str, Any], Reply], Awaitable[None]],
+        told: Callable[[Exception], dict[str, Any]],
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self._path = path
+        self._serve = serve
+        self._told = told
+        self._expected = expected
+        self._server: asyncio.Server | None = None
+        self._callers: set[asyncio.Transport] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._replies: set[Reply] = set()
+        self._places: dict[str, Place] = {}
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def open(self, host: str) -> int:
+        """Listen on this host, on a free port; returns the port.
+
+        Raises:
+            OSError: it cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Caller(self._take, self._callers), host, 0, backlog=BACKLOG)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def drained(self, within_s: float) -> bool:
+        """Wait until nothing is being served; whether that came in time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        # Once we are gone from discovery, frontends give up what has not been connected to them.
+        for reply in list(self._replies):
+            reply.look(loop.time())
+        while self._running and loop.time() < until:
+            await asyncio.wait(self._running, timeout=until - loop.time())
+        return not self._running
+
+    async def close(self) -> None:
+        """Stop; what is being served is broken off."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
+        for reply in self._replies:
+            reply.close()
+        for transport in list(self._callers):
+            transport.abort()
+        await asyncio.sleep(0)
+
+    def _take(self, path: str, headers: bytes, payload: bytes) -> bytes:
+        """Begin to serve a request; returns what is said to it at once."""
+        try:
+            request = wire.request(path, headers, payload, self._path)
+        except WireError as error:
+            log.warning("request_not_read", error=error)
+            return wire.acknowledgement(str(error))
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._run(request))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if self._looking is None:
+            self._looking = loop.call_later(LOOK_S, self._look)
+        return wire.acknowledgement()
+
+    async def _run(self, request: wire.Request) -> None:
+        place = self._places.get(request.address)
+        if place is None:
+            try:
+                place = await _resolve(request.address)
+            except (OSError, ValueError) as error:
+                log.warning("nowhere_to_answer", request=request.id, address=request.address, error=error)
+                return
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            self._places[request.address] = place
+        reply = Reply(request, place)
+        self._replies.add(reply)
+        try:
+            await self._serve(request.body, reply)
+        except asyncio.CancelledError:
+            reply.close()
+            raise
+        except Exception as error:
+            if not isinstance(error, self._expected):
+                log.exception("request_broke", request=request.id)
+            reply.end(wire.fault(self._told(error)))
+        else:
+            reply.end()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for reply in list(self._replies):
+            reply.look(now)
+            if reply.closed:
+                self._replies.discard(reply)
+        self._looking = loop.call_later(LOOK_S, self._look) if self._replies or self._running else None
+
+
+class _Caller(asyncio.Protocol):
+    """A connection over which somebody, a frontend as a rule, sends requests."""
+
+    def __init__(self, take: Callable[[str, bytes, bytes], bytes], all_of_them: set[asyncio.Transport]) -> None:
+        self._take = take
+        self._all = all_of_them
+        self._requests = wire.Requests()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._all.add(self._transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answers = [self._take(*parts) for parts in self._requests.feed(data)]
+        except WireError as error:
+            log.warning("connection_not_read", error=error)
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        if answers and self._transport is not None:
+            self._transport.write(b"".join(answers))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if self._transport is not None:
+            self._all.discard(self._transport)
+
+
+async def _resolve(address: str) -> Place:
+    """Where host:port is.
+
+    Raises:
+        OSError: there is no such host.
+        ValueError: there is no port in it.
+    """
+    host, _, port = address.rpartition(":")
+    found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    family, _, _, _, place = found[0]
+    return int(family), (str(place[0]), int(place[1]))
