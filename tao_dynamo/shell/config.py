@@ -85,8 +85,8 @@ _SHELL_OPTIONS = (
         "direct_streams",
         bool,
         True,
-        "Speak Dynamo's TCP request plane with frontends and workers, instead of using its server and client, which cost "
-        "several times as much.",
+        "Speak Dynamo's TCP request plane with frontends and workers oneself: its server and client cost several times "
+        "as much.",
     ),
     Option("retries", "retries", int, 3, "Other nodes tried when a worker is gone before its first token.", 0, 100),
 )
