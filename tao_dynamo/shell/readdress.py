@@ -8,16 +8,19 @@ in etcd are changed; Kubernetes' are not, since Dynamo keeps all of a process in
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from tao_dynamo.errors import StackError
+from tao_dynamo.shell import readdress_etcd
 
-BACKENDS = ("file",)
+BACKENDS = ("etcd", "file")
 """Values of ``DYN_DISCOVERY_BACKEND`` whose records can be changed."""
 _FOLDER = "v1/instances"
 
@@ -41,8 +44,12 @@ async def readdress(env: Mapping[str, str], key: str, old: str, new: str) -> Non
         StackError: it cannot be done; all is as it was.
     """
     backend = env.get("DYN_DISCOVERY_BACKEND", "etcd")
-    if backend != "file":
+    if backend not in BACKENDS:
         raise StackError(f"DYN_DISCOVERY_BACKEND={backend}: records are changed with {' and '.join(BACKENDS)} only")
+    if backend == "etcd":
+        change = partial(changed, old=old, new=new)
+        await asyncio.to_thread(readdress_etcd.exchange, env, f"{_FOLDER}/{key}", change)
+        return
     _in_file(Path(env.get("DYN_FILE_KV") or Path(tempfile.gettempdir()) / "dynamo_store_kv"), key, old, new)
 
 
