@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from tao_dynamo.shell.direct import can_go_direct
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.ingress import Ingress
+from tao_dynamo.shell.ingress_wire import LARGEST
 from tao_dynamo.shell.kv_router import OnCall
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.outlet import Push, threads
@@ -30,6 +32,7 @@ log = Events("tao.endpoints")
 
 TURNS = "generate"
 OTHERS = ("best_worker_id", "get_overlap_scores", "status")
+LARGEST_VARIABLE = "DYN_TCP_MAX_MESSAGE_SIZE"
 DRAIN_VARIABLE = "DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS"
 _POLL_S = 0.02
 _SEEN_S = 10.0
@@ -76,11 +79,12 @@ class Endpoints:
         """Be found no longer, and let the turns finish that came in here; Dynamo's server waits for its own."""
         if self._ingress is None:
             return
-        await self._turns.unregister_endpoint_instance()
+        self._ingress.leave()
         try:
-            within_s = float(env.get(DRAIN_VARIABLE) or "inf")
-        except ValueError:
-            within_s = float("inf")
+            await self._turns.unregister_endpoint_instance()
+        except Exception as error:  # noqa: BLE001 - it leaves all the same
+            log.warning("not_withdrawn", error=error)
+        within_s = _number(env.get(DRAIN_VARIABLE), math.inf)
         if not await self._ingress.drained(within_s):
             log.warning("not_drained", variable=DRAIN_VARIABLE, seconds=within_s)
 
@@ -135,7 +139,8 @@ class Endpoints:
         if place is None:
             log.info("turns_by_dynamo", because="discovery does not show them")
             return
-        ingress = Ingress(place.path, self._turn, DynamoFailures.told, DynamoFailures.EXPECTED)
+        largest = int(_number(env.get(LARGEST_VARIABLE), LARGEST))
+        ingress = Ingress(place.path, self._turn, DynamoFailures.told, DynamoFailures.EXPECTED, largest)
         try:
             port = await ingress.open(place.host)
             key = f"{path.replace('.', '/')}/{self._turns.connection_id():x}"
@@ -173,3 +178,11 @@ class Endpoints:
             await outlet.drained()
         return
         yield
+
+
+def _number(text: str | None, otherwise: float) -> float:
+    """A variable of Dynamo's; what it cannot read, it does without, and so do we."""
+    try:
+        return float(text) if text else otherwise
+    except ValueError:
+        return otherwise

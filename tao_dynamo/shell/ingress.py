@@ -22,6 +22,7 @@ LOOK_S = 0.1
 """How often one looks whether clients have left; see :data:`tao_dynamo.shell.direct.LOOK_S`."""
 BACKLOG = 1024
 _MOST_PLACES = 1024
+_LAST_PORT = 65535
 
 log = Events("tao.ingress")
 
@@ -34,6 +35,7 @@ class Ingress:
         serve: serves a request; returns when its answer is whole, raises what it ends with instead.
         told: the error that whoever asked is to hear of, for what ``serve`` raises.
         expected: exceptions that are no fault of this program; others are logged.
+        largest: bytes of a request that is still taken.
     """
 
     def __init__(
@@ -42,11 +44,14 @@ class Ingress:
         serve: Callable[[dict[str, Any], Reply], Awaitable[None]],
         told: Callable[[Exception], dict[str, Any]],
         expected: tuple[type[Exception], ...] = (),
+        largest: int = wire.LARGEST,
     ) -> None:
         self._path = path
         self._serve = serve
         self._told = told
         self._expected = expected
+        self._largest = largest
+        self._leaving = False
         self._server: asyncio.Server | None = None
         self._callers: set[asyncio.Transport] = set()
         self._running: set[asyncio.Task[None]] = set()
@@ -61,24 +66,33 @@ class Ingress:
             OSError: it cannot be had.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Caller(self._take, self._callers), host, 0, backlog=BACKLOG)
+        self._server = await loop.create_server(self._caller, host, 0, backlog=BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
+    def leave(self) -> None:
+        """Be about to leave: frontends give up requests whose answer has not been connected to them by then."""
+        self._leaving = True
+        now = asyncio.get_running_loop().time()
+        for reply in self._replies:
+            reply.look(now)
+
     async def drained(self, within_s: float) -> bool:
-        """Wait until nothing is being served; whether that came in time."""
+        """Wait until nothing is being served and all is said; whether that came in time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        # Once we are gone from discovery, frontends give up what has not been connected to them.
-        for reply in list(self._replies):
-            reply.look(loop.time())
         while self._running and loop.time() < until:
             await asyncio.wait(self._running, timeout=until - loop.time())
-        return not self._running
+        # What their clients have not read yet is still to go.
+        while (late := any(not reply.said for reply in self._replies)) and loop.time() < until:  # noqa: ASYNC110 - rare
+            await asyncio.sleep(min(LOOK_S, until - loop.time()))
+        return not (self._running or late)
 
     async def close(self) -> None:
         """Stop; what is being served is broken off."""
         if self._server is not None:
             self._server.close()
+        for transport in list(self._callers):
+            transport.abort()
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -86,9 +100,10 @@ class Ingress:
             self._looking.cancel()
         for reply in self._replies:
             reply.close()
-        for transport in list(self._callers):
-            transport.abort()
         await asyncio.sleep(0)
+
+    def _caller(self) -> _Caller:
+        return _Caller(self._take, self._callers, self._largest)
 
     def _take(self, path: str, headers: bytes, payload: bytes) -> bytes:
         """Begin to serve a request; returns what is said to it at once."""
@@ -118,6 +133,8 @@ class Ingress:
             self._places[request.address] = place
         reply = Reply(request, place)
         self._replies.add(reply)
+        if self._leaving:
+            reply.look(asyncio.get_running_loop().time())
         try:
             await self._serve(request.body, reply)
         except asyncio.CancelledError:
@@ -143,10 +160,12 @@ class Ingress:
 class _Caller(asyncio.Protocol):
     """A connection over which somebody, a frontend as a rule, sends requests."""
 
-    def __init__(self, take: Callable[[str, bytes, bytes], bytes], all_of_them: set[asyncio.Transport]) -> None:
+    def __init__(
+        self, take: Callable[[str, bytes, bytes], bytes], all_of_them: set[asyncio.Transport], largest: int
+    ) -> None:
         self._take = take
         self._all = all_of_them
-        self._requests = wire.Requests()
+        self._requests = wire.Requests(largest)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -163,7 +182,8 @@ class _Caller(asyncio.Protocol):
         except WireError as error:
             log.warning("connection_not_read", error=error)
             if self._transport is not None:
-                self._transport.abort()
+                self._transport.write(wire.acknowledgement(str(error)))
+                self._transport.close()
             return
         if answers and self._transport is not None:
             self._transport.write(b"".join(answers))
@@ -180,7 +200,10 @@ async def _resolve(address: str) -> Place:
         OSError: there is no such host.
         ValueError: there is no port in it.
     """
-    host, _, port = address.rpartition(":")
-    found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    host, _, text = address.rpartition(":")
+    port = int(text)
+    if not 0 < port <= _LAST_PORT:
+        raise ValueError(f"port {port}: want 1 to {_LAST_PORT}")
+    found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     family, _, _, _, place = found[0]
     return int(family), (str(place[0]), int(place[1]))

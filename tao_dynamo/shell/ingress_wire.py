@@ -13,8 +13,8 @@ from tao_dynamo.errors import WireError
 from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.wire import HEAD, SENTINEL
 
-LARGEST = 1 << 30
-"""Bytes of a request beyond which it is none. Dynamo's frontend has its own limit, 32 MiB unless told otherwise."""
+LARGEST = 32 << 20
+"""Bytes of a request that Dynamo 1.6 takes and sends, unless told otherwise by ``DYN_TCP_MAX_MESSAGE_SIZE``."""
 
 _TAKEN = b"\0\0\0\0"
 _SHORT, _LONG = struct.Struct(">H"), struct.Struct(">I")
@@ -68,16 +68,21 @@ class Request(NamedTuple):
 
 
 class Requests:
-    """Cuts what comes over a connection into requests."""
+    """Cuts what comes over a connection into requests.
 
-    def __init__(self) -> None:
+    Args:
+        largest: bytes of a request that is still taken.
+    """
+
+    def __init__(self, largest: int = LARGEST) -> None:
+        self._largest = largest
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[str, bytes, bytes]]:
         """Yield (path, headers, payload) of each request that is complete.
 
         Raises:
-            WireError: a request of an absurd length, which is no such stream.
+            WireError: a request is too large; nothing more can be read.
         """
         rest = self._rest
         rest += data
@@ -93,9 +98,9 @@ class Requests:
                 break
             body = size + 4
             length = _LONG.unpack_from(rest, size)[0]
-            if length > LARGEST:
+            if length > self._largest:
                 rest.clear()
-                raise WireError(f"a request of {length} bytes on the request plane")
+                raise WireError(f"a request of {length} bytes; at most {self._largest} are taken")
             if end < body + length:
                 break
             at = body + length

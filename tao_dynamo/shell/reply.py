@@ -49,6 +49,11 @@ class Reply:
         self._close_by = math.inf
         self.closed = False
 
+    @property
+    def said(self) -> bool:
+        """Whether all is on its way to the client, or the client has left."""
+        return self.closed or (self._close_by < math.inf and self._ending is None and not self._line.full)
+
     # --- the context, as Dynamo's
 
     def id(self) -> str:
