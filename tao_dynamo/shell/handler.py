@@ -136,7 +136,7 @@ class Handler:
             Exception: the turn failed or is refused, as Dynamo's frontend wants to hear it.
         """
         ask = read_request(request)
-        self._check(ask)
+        self._check(ask, context.id())
         if ask.final and ask.session_id is not None and (not ask.tokens or ask.max_tokens == 0):
             self.counters["session_ends"] += 1
             self._end_session(ask.session_id)
@@ -166,7 +166,7 @@ class Handler:
                 if ask.final:
                     self._end_session(session)
 
-    def _check(self, ask: Ask) -> None:
+    def _check(self, ask: Ask, request_id: str) -> None:
         """See that the request can be served at all.
 
         Raises:
@@ -175,12 +175,20 @@ class Handler:
         for name, value in (("session", ask.session_id), ("parent session", ask.parent_session_id)):
             if value is not None and len(value) > MAX_ID_CHARS:
                 self.counters["refused_long_ids"] += 1
-                raise self._failures.wrong(f"a {name} id of {len(value)} characters; at most {MAX_ID_CHARS} are taken")
+                raise self._wrong(
+                    request_id, f"a {name} id of {len(value)} characters; at most {MAX_ID_CHARS} are taken"
+                )
         refused = ask.session_id is None and self._driver.scheduler.policy.never_fits == "refuse"
         if refused and (needed := len(ask.tokens) + ask.least_output) > self._workers.largest_node:
             self.counters["refused_never_fits"] += 1
             room = self._workers.largest_node
-            raise self._failures.wrong(f"the request needs {needed} tokens of KV room; the largest node holds {room}")
+            raise self._wrong(
+                request_id, f"the request needs {needed} tokens of KV room; the largest node holds {room}"
+            )
+
+    def _wrong(self, request_id: str, text: str) -> Exception:
+        log.info("turn_refused", request=request_id, text=text)
+        return self._failures.wrong(text)
 
     def _turn(self, ask: Ask, context: Context) -> Turn:
         """Describe the request to the core; feed credit and readiness first, since placing looks at them."""

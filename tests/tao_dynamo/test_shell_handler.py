@@ -303,7 +303,8 @@ async def test_a_client_that_hangs_up_on_the_last_token_was_served() -> None:
     assert world.handler.counters["cancelled_turns"] == 0
 
 
-async def test_a_session_id_is_not_taken_at_any_length() -> None:
+async def test_a_session_id_is_not_taken_at_any_length(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     world = World()
     assert len(await world.start("s" * 1024, 16)) == 4
     with pytest.raises(RefusedError, match="a session id of 1025 characters; at most 1024 are taken"):
@@ -311,6 +312,7 @@ async def test_a_session_id_is_not_taken_at_any_length() -> None:
     with pytest.raises(RefusedError, match="a parent session id of 2000 characters"):
         await world.start("child", 16, agent={"parent_session_id": "p" * 2000})
     assert world.handler.counters["refused_long_ids"] == 2
+    assert [record.getMessage().split()[0] for record in caplog.records].count("turn_refused") == 2
     assert world.driver.live_turns == 0
 
 
