@@ -54,6 +54,7 @@ class Endpoints:
         self._pushers = threads()
         self._ingress: Ingress | None = None
         self._turns: Any = None
+        self._told_to_leave = False
 
     async def serve(self, runtime: DistributedRuntime, config: Config, env: Mapping[str, str]) -> None:
         """Serve until the runtime ends."""
@@ -71,12 +72,17 @@ class Endpoints:
             if config.direct_streams and can_go_direct(env):
                 await self._go_direct(config.path(TURNS), env, serving)
             await asyncio.gather(*serving)
+            if self._ingress is not None and not self._told_to_leave:
+                # The runtime ends by itself when it loses its lease in discovery, and Dynamo's server then waits too.
+                self._ingress.leave()
+                await self._drain(self._ingress, env)
         finally:
             for one in serving:
                 one.cancel()
 
     async def leave(self, env: Mapping[str, str]) -> None:
         """Be found no longer, and let the turns finish that came in here; Dynamo's server waits for its own."""
+        self._told_to_leave = True
         if self._ingress is None:
             return
         self._ingress.leave()
@@ -84,9 +90,7 @@ class Endpoints:
             await self._turns.unregister_endpoint_instance()
         except Exception as error:  # noqa: BLE001 - it leaves all the same
             log.warning("not_withdrawn", error=error)
-        within_s = _number(env.get(DRAIN_VARIABLE), math.inf)
-        if not await self._ingress.drained(within_s):
-            log.warning("not_drained", variable=DRAIN_VARIABLE, seconds=within_s)
+        await self._drain(self._ingress, env)
 
     async def close(self) -> None:
         """Stop everything that is ours."""
@@ -132,6 +136,11 @@ class Endpoints:
         yield status.explain(self._sources, body) if body.get("session") else status.status(self._sources)
 
     # --- inside
+
+    async def _drain(self, ingress: Ingress, env: Mapping[str, str]) -> None:
+        within_s = _number(env.get(DRAIN_VARIABLE), math.inf)
+        if not await ingress.drained(within_s):
+            log.warning("not_drained", variable=DRAIN_VARIABLE, seconds=within_s)
 
     async def _go_direct(self, path: str, env: Mapping[str, str], serving: list[asyncio.Future[None]]) -> None:
         """Take turns by an ingress of our own. If that cannot be, Dynamo's server goes on taking them."""
