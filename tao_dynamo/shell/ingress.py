@@ -177,16 +177,19 @@ class _Caller(asyncio.Protocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
+        answers: list[bytes] = []
+        readable = True
         try:
-            answers = [self._take(*parts) for parts in self._requests.feed(data)]
+            for parts in self._requests.feed(data):
+                answers.append(self._take(*parts))  # noqa: PERF401 - those before an error are kept
         except WireError as error:
             log.warning("connection_not_read", error=error)
-            if self._transport is not None:
-                self._transport.write(wire.acknowledgement(str(error)))
-                self._transport.close()
-            return
+            answers.append(wire.acknowledgement(str(error)))
+            readable = False
         if answers and self._transport is not None:
             self._transport.write(b"".join(answers))
+        if not readable and self._transport is not None:
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._transport is not None:

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers on their way to a frontend made by hand, which stops, dies, or does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import random
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tao_dynamo.errors import SlowClientError
+from tao_dynamo.shell import ingress_wire, outlet, reply
+from tao_dynamo.shell.ingress_wire import Request
+from tao_dynamo.shell.reply import FAREWELL_S, STUCK_S, Place, Reply
+from tests.tao_dynamo.ingress_world import LAST_CHUNK, PATH, Frontend, chunk, eventually, nothing_left
+
+pytestmark = pytest.mark.timeout(30)
+
+TRACE = {"traceparent": "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", "request-id": "r1"}
+LARGE = {"text": "x" * (16 << 20)}
+"""More than any kernel keeps for a client that does not read."""
+
+
+@pytest.fixture
+async def frontend() -> AsyncIterator[Frontend]:
+    with nothing_left():
+        made = Frontend(buffer=1 << 16)
+        yield made
+        made.close()
+
+
+def made(place: Place, headers: dict[str, Any] | None = None) -> Reply:
+    return Reply(Request(PATH, {}, "", "s1", headers or {}, {"tenant": "a"}), place)
+
+
+def answering(frontend: Frontend) -> Reply:
+    return made(frontend.place)
+
+
+def look(one: Reply, later: float = 0.0) -> None:
+    one.look(asyncio.get_running_loop().time() + later)
+
+
+def tokens(chunks: list[dict[str, Any]]) -> list[int]:
+    return [token for one in chunks for token in one.get("token_ids") or []]
+
+
+async def test_it_is_a_context_as_well(frontend: Frontend) -> None:
+    one = Reply(Request("r1", {}, "", "s1", TRACE, {"tenant": "a"}), frontend.place)
+    assert one.id() == "r1"
+    assert one.metadata == {"tenant": "a"}
+    assert one.trace_headers() == {"traceparent": TRACE["traceparent"]}
+    assert made(frontend.place, {"request-id": "r1"}).trace_headers() is None
+    assert not one.is_stopped()
+    assert not one.is_killed()
+    assert not frontend.called()
+    one.close()
+
+
+async def test_chunks_come_in_order_and_then_the_end(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([chunk(1), chunk(2, 3)])
+    heard = await frontend.accept()
+    chunks = await heard.until(2)
+    assert chunks == [chunk(1), chunk(2, 3)]
+    one.put([])
+    one.put([chunk(4)])
+    one.put([LAST_CHUNK])
+    one.end()
+    chunks = await heard.whole()
+    assert heard.subject == "s1"
+    assert chunks == [chunk(1), chunk(2, 3), chunk(4), LAST_CHUNK]
+    assert heard.answer.over
+    assert heard.answer.fault is None
+    heard.socket.close()
+    await left(one)
+    assert one.said
+
+
+async def left(one: Reply) -> None:
+    """Until it has heard that its client has closed."""
+
+    def gone() -> bool:
+        look(one)
+        return one.closed
+
+    await eventually(gone)
+
+
+async def test_an_answer_of_nothing_has_an_end(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.end()
+    heard = await frontend.accept()
+    assert await heard.whole() == []
+    assert (heard.subject, heard.answer.over) == ("s1", True)
+    one.close()
+
+
+async def test_an_error_comes_before_the_end(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([chunk(1)])
+    one.end(ingress_wire.fault({"error_type": "Unavailable", "class": "Unavailable", "message": "not now"}))
+    heard = await frontend.accept()
+    chunks = await heard.whole()
+    assert chunks == [chunk(1)]
+    assert heard.answer.fault is not None
+    assert heard.answer.fault.text == "not now"
+    assert heard.answer.over
+    one.close()
+
+
+async def test_the_last_chunk_goes_with_the_end_in_one_piece(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reply, "HOLD_S", 3600.0)
+    one = answering(frontend)
+    one.put([chunk(1)])
+    heard = await frontend.accept()
+    await heard.until(1)
+    one.put([LAST_CHUNK])
+    look(one)
+    assert heard.now() == b""
+    one.end()
+    assert await heard.piece() == ingress_wire.chunk(LAST_CHUNK) + ingress_wire.ENDING
+    one.close()
+
+
+async def test_the_last_chunk_goes_by_itself_where_no_end_comes(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = answering(frontend)
+    one.put([chunk(1), LAST_CHUNK])
+    heard = await frontend.accept()
+    chunks = await heard.until(2)
+    assert chunks == [chunk(1), LAST_CHUNK]
+    assert not heard.answer.complete
+    one.end()
+    assert await heard.whole() == [chunk(1), LAST_CHUNK]
+    one.close()
+
+
+async def test_what_follows_a_last_chunk_comes_after_it(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several choices, each has a last chunk."""
+    monkeypatch.setattr(reply, "HOLD_S", 3600.0)
+    one = answering(frontend)
+    one.put([LAST_CHUNK])
+    one.put([LAST_CHUNK | {"index": 1}])
+    one.put([chunk(3)])
+    heard = await frontend.accept()
+    chunks = await heard.until(3)
+    assert chunks == [LAST_CHUNK, LAST_CHUNK | {"index": 1}, chunk(3)]
+    one.end()
+    chunks = await heard.whole()
+    assert len(chunks) == 3
+    assert heard.answer.over
+    one.close()
+
+
+async def test_it_connects_at_the_first_look_where_no_chunk_comes(frontend: Frontend) -> None:
+    one = answering(frontend)
+    assert not frontend.called()
+    look(one)
+    heard = await frontend.accept()
+    assert await heard.piece() == ingress_wire.opening("s1")
+    look(one)
+    assert not one.closed
+    assert not one.said
+    one.close()
+
+
+@pytest.mark.parametrize("word", ["stop", "kill"])
+async def test_a_client_that_leaves_is_heard_and_gets_no_more(frontend: Frontend, word: str) -> None:
+    one = answering(frontend)
+    leaving = one.async_killed_or_stopped()
+    assert one.async_killed_or_stopped() is leaving
+    one.put([chunk(1)])
+    heard = await frontend.accept()
+    await heard.until(1)
+    heard.say(word)
+    await eventually(lambda: look(one) or one.is_stopped())  # type: ignore[func-returns-value]
+    assert await leaving is True
+    assert await one.async_killed_or_stopped() is True
+    assert one.is_killed() is (word == "kill")
+    assert not one.closed
+    one.put([chunk(2)])
+    one.put([LAST_CHUNK])
+    one.end()
+    assert one.closed
+    chunks = await heard.whole()
+    assert chunks == [chunk(1)]
+    assert not heard.answer.complete
+    assert not heard.answer.over
+
+
+async def test_the_first_word_stands(frontend: Frontend) -> None:
+    """As with Dynamo's server, which reads no further."""
+    one = answering(frontend)
+    look(one)
+    heard = await frontend.accept()
+    heard.say("stop")
+    await eventually(lambda: look(one) or one.is_stopped())  # type: ignore[func-returns-value]
+    heard.say("kill")
+    for _ in range(5):
+        await asyncio.sleep(0.001)
+        look(one)
+    assert not one.is_killed()
+    one.close()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_connection_that_is_lost_is_a_client_that_left(frontend: Frontend, reset: bool, more: bool) -> None:
+    one = answering(frontend)
+    leaving = one.async_killed_or_stopped()
+    one.put([chunk(1)])
+    heard = await frontend.accept()
+    await heard.until(1)
+    heard.reset() if reset else heard.socket.close()
+    if more:  # Sending hears of it as well.
+        for _ in range(3):
+            one.put([chunk(2)])
+            await asyncio.sleep(0.01)
+    await left(one)
+    assert one.is_killed()
+    assert await leaving is True
+    one.put([chunk(2)])
+    one.end()
+
+
+@pytest.mark.parametrize("how", ["refused", "no way there"])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("chunks", [0, 1, 300])
+async def test_a_client_that_cannot_be_connected_to_has_left(how: str, ends: bool, chunks: int) -> None:
+    with nothing_left():
+        nobody = Frontend()
+        nobody.close()
+        one = made((int(socket.AF_INET), ("255.255.255.255", 1)) if how == "no way there" else nobody.place)
+        for number in range(chunks):
+            one.put([chunk(number)])
+        if ends:
+            one.end()
+        await left(one)
+        assert one.is_killed()
+        assert one.said
+
+
+async def test_no_file_descriptor_to_be_had_is_a_client_that_left(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_args: int) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    one = answering(frontend)
+    with monkeypatch.context() as patch:
+        patch.setattr(reply.socket, "socket", none)
+        one.put([chunk(1)])
+    assert one.closed
+    assert one.is_killed()
+    one.end()
+
+
+async def test_what_a_client_does_not_read_is_joined_and_all_comes_once_it_reads(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([LARGE])
+    for number in range(3 * outlet.MOST_BEHIND):
+        one.put([chunk(number)])
+    one.put([LAST_CHUNK])
+    one.end()
+    assert not one.said
+    look(one, FAREWELL_S + 1.0)
+    assert not one.closed
+    heard = await frontend.accept()
+    chunks = await heard.whole()
+    assert chunks[0] == LARGE
+    assert tokens(chunks) == [*range(3 * outlet.MOST_BEHIND), 9]
+    assert len(chunks) <= 3
+    assert chunks[-1]["finish_reason"] == "stop"
+    assert heard.answer.over
+    assert one.said
+    look(one, FAREWELL_S + 1.0)
+    assert one.closed
+
+
+async def test_it_reads_on_in_mid_answer_and_falls_behind_again(frontend: Frontend) -> None:
+    one = answering(frontend)
+    heard = None
+    for round_ in range(3):
+        one.put([LARGE])
+        one.put([chunk(round_)])
+        one.put([chunk(10 + round_)])
+        heard = heard or await frontend.accept()
+        chunks = await heard.until(2 * (round_ + 1))
+    assert tokens(chunks) == [0, 10, 1, 11, 2, 12]
+    one.end()
+    assert heard is not None
+    await heard.whole()
+    assert heard.answer.over
+    one.close()
+
+
+async def test_too_much_that_cannot_be_joined_ends_the_turn_and_what_was_kept_still_comes(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet, "MOST_BEHIND", 8)
+    one = answering(frontend)
+    one.put([LARGE])
+    likely = [{"token_ids": [number], "log_probs": [0.5]} for number in range(9)]
+    for each in likely[:8]:
+        one.put([each])
+    with pytest.raises(SlowClientError, match="more than 8 chunks"):
+        one.put(likely[8:])
+    one.end(ingress_wire.fault({"message": "you do not read"}))
+    heard = await frontend.accept()
+    chunks = await heard.whole()
+    assert chunks == [LARGE, *likely[:8]]
+    assert heard.answer.fault is not None
+    assert heard.answer.over
+    one.close()
+
+
+async def test_a_client_that_never_reads_is_broken_off_in_the_end(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([LARGE])
+    look(one, STUCK_S * 10)
+    assert not one.closed
+    one.put([LAST_CHUNK])
+    one.end()
+    look(one, STUCK_S - 5.0)
+    assert not one.closed
+    look(one, STUCK_S + 5.0)
+    assert one.closed
+    assert one.is_killed()
+
+
+async def test_a_client_that_does_not_close_is_closed(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([chunk(1)])
+    heard = await frontend.accept()
+    await heard.until(1)
+    look(one, math.inf)
+    assert one.closed is False  # Until its end, an answer takes what it takes.
+    one.end()
+    await heard.whole()
+    assert heard.answer.over
+    look(one, FAREWELL_S - 1.0)
+    assert not one.closed
+    look(one, FAREWELL_S + 1.0)
+    assert one.closed
+    assert await heard.piece() == b""
+
+
+async def test_a_client_that_leaves_while_it_is_behind(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([LARGE])
+    one.put([chunk(1)])
+    heard = await frontend.accept()
+    await heard.piece(1)
+    heard.say("kill")
+    await eventually(lambda: look(one) or one.is_killed())  # type: ignore[func-returns-value]
+    one.put([chunk(2)])
+    one.end()
+    assert one.closed
+
+
+async def test_a_connection_that_is_lost_while_it_is_behind(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([LARGE])
+    one.put([chunk(1)])
+    one.end()
+    (await frontend.accept()).reset()
+    await left(one)
+
+
+async def test_closing_twice_and_whatever_comes_after_it_is_nothing(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([LARGE])
+    one.put([LAST_CHUNK])
+    one.close()
+    one.close()
+    one.put([chunk(1)])
+    one.end()
+    look(one)
+    assert one.closed
+    assert one.said
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_is_lost_or_turned_about_however_it_is_read(frontend: Frontend, seed: int) -> None:
+    rng = random.Random(seed)
+    one = answering(frontend)
+    sent: list[int] = []
+    heard = None
+    for number in range(400):
+        size = rng.choice((1, 1, 1, 5, 60_000))
+        extra: dict[str, Any] = rng.choice(({}, {}, {"log_probs": [0.5]}, {"finish_reason": "stop"}))
+        one.put([chunk(*range(number, number + size)) | extra])
+        sent += range(number, number + size)
+        if number and number % 20 == 0:
+            await asyncio.sleep(rng.choice((0.0, 0.003)))
+            heard = heard or await frontend.accept()
+            for _ in range(rng.randrange(4)):
+                heard.now()
+    assert heard is not None
+    one.end()
+    chunks = await heard.whole()
+    assert tokens(chunks) == sent
+    assert heard.answer.over
+    heard.socket.close()
+    await left(one)
