@@ -3,7 +3,8 @@
 
 Starts one graph for each way (Dynamo's KV router inside the frontend, a bare Python hop, Dynamo's ThunderAgent router,
 TAO), all with mock workers that answer at once, and measures them in turn within each repetition, so that all see the
-same machine. Figures are medians over the repetitions.
+same machine. Figures are medians over the repetitions; ``of base`` is the rate beside that of the first way in the same
+repetition, with the lowest and the highest of these.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ WAYS: dict[str, tuple[str, dict[str, dict[str, Any]], str | None]] = {
     "bare hop": ("hop_graphs:Frontend", {}, "bare-hop"),
     "bare hop, push": ("hop_graphs:Frontend", {"BareHop": {"push": True}}, "bare-hop"),
     "ThunderAgent router": ("graphs/thunderagent_agg:Frontend", {}, "thunderagent-router"),
+    "TAO, Dynamo's planes": ("graphs/tao_agg:Frontend", {"TaoRouter": {"tao-direct-streams": False}}, "tao-router"),
     "TAO": ("graphs/tao_agg:Frontend", {}, "tao-router"),
 }
 PARTS = ("client", "frontend", "router", "worker", "other")
@@ -102,24 +104,30 @@ def _table(load: tuple[int, int, int], cells: Sequence[dict[str, Any]], ways: Se
     tokens, concurrency, turns = load
     print(f"\n{tokens} token{'s' * (tokens > 1)} a turn, {concurrency} in flight, {turns} turns, medians:")
     print(
-        f"  {'':24}{'turn ms':>9}{'first ms':>9}{'p95 ms':>9}{'turns/s':>9}{'tokens/s':>10}{'of base':>9}"
-        f"{'events/turn':>12}  us of CPU a token: {' '.join(f'{part:>8}' for part in PARTS)}"
+        f"  {'':24}{'turn ms':>9}{'first ms':>9}{'p95 ms':>9}{'turns/s':>9}{'tokens/s':>10}"
+        f"{'of base':>9}{'lowest':>8}{'highest':>8}{'events/turn':>12}  us of CPU a token: {' '.join(f'{part:>8}' for part in PARTS)}"
     )
-    base: float | None = None
+    base: list[dict[str, Any]] = []
     for name in ways:
         mine = [c for c in cells if (c["graph"], c["tokens"], c["concurrency"]) == (name, tokens, concurrency)]
         if not mine:
             continue
-        rate = _median(mine, lambda c: c["output_tokens"] / c["wall_s"])
-        base = rate if base is None else base
+        base = base or mine
+        # Beside each other in one repetition, since the machine is not the same from one to the next.
+        shares = sorted(_rate(cell) / _rate(beside) for cell, beside in zip(mine, base, strict=False))
         print(
             f"  {name:24}{1e3 * _median(mine, lambda c: statistics.median(c['total_s'])):>9.2f}"
             f"{1e3 * _median(mine, lambda c: statistics.median(c['first_s'])):>9.2f}"
             f"{1e3 * _median(mine, lambda c: sorted(c['total_s'])[int(len(c['total_s']) * 0.95)]):>9.2f}"
-            f"{_median(mine, lambda c: c['turns'] / c['wall_s']):>9,.0f}{rate:>10,.0f}{rate / base:>9.2f}"
+            f"{_median(mine, lambda c: c['turns'] / c['wall_s']):>9,.0f}{_median(mine, _rate):>10,.0f}"
+            f"{statistics.median(shares):>9.2f}{shares[0]:>8.2f}{shares[-1]:>8.2f}"
             f"{_median(mine, lambda c: c['events'] / c['turns']):>12.1f}"
             f"{'':21}{' '.join(f'{_cpu(mine, part):>8.1f}' for part in PARTS)}"
         )
+
+
+def _rate(cell: Mapping[str, Any]) -> float:
+    return float(cell["output_tokens"] / cell["wall_s"])
 
 
 def _cpu(cells: Sequence[dict[str, Any]], part: str) -> float:

@@ -157,9 +157,10 @@ def test_the_table_of_hops_shows_each_way_beside_the_first(capsys: pytest.Captur
             "cpu_s": {"router": 0.0064},
         }
 
-    cells = [cell("embedded KV router", 1.0), cell("TAO", 2.0), cell("TAO", 1.25), cell("TAO", 1.0)]
+    cells = [cell("embedded KV router", seconds) for seconds in (1.0, 2.0, 1.0)]
+    cells += [cell("TAO", seconds) for seconds in (2.0, 2.0, 1.25)]
     hop._table((64, 32, 10), cells, ["embedded KV router", "bare hop", "TAO"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split()[-5:] == ["client", "frontend", "router", "worker", "other"]
     assert [line.split()[0] for line in lines[3:]] == ["embedded", "TAO"]
-    assert lines[-1].split()[5:] == ["512", "0.80", "10.0", "0.0", "0.0", "10.0", "0.0", "0.0"]
+    assert lines[-1].split()[5:] == ["320", "0.80", "0.50", "1.00", "10.0", "0.0", "0.0", "10.0", "0.0", "0.0"]
