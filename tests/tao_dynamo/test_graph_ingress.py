@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from launch.stack import Stack
+from tests.tao_dynamo.ingress_world import eventually
 from tests.tao_dynamo.test_graph import at_rest, headers, prompt, served, turn, wait_for
 
 pytestmark = [pytest.mark.dynamo, pytest.mark.timeout(90)]
@@ -44,6 +45,7 @@ def body(stack: Stack, ids: list[int], tokens: int) -> dict[str, Any]:
 
 
 async def test_turns_come_in_directly_and_all_else_by_dynamos_server(stack: Stack) -> None:
+    await eventually(lambda: events(stack, "turns_direct"))
     (said,) = events(stack, "turns_direct")
     found = records(stack)
     ours = found.pop("generate")
@@ -122,7 +124,7 @@ async def test_a_router_stopped_in_mid_turn_finishes_it_and_then_is_not_to_be_fo
     assert not records(stack)
     assert not events(stack, "not_drained")
     await asyncio.to_thread(stack.start, "tao-router")
-    assert len(events(stack, "turns_direct")) == 2
+    await eventually(lambda: len(events(stack, "turns_direct")) == 2)
 
 
 def test_without_it_turns_come_in_by_dynamos_server() -> None:

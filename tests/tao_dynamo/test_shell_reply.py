@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import math
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tao_dynamo.errors import SlowClientError
 from tao_dynamo.shell import ingress_wire, outlet, reply
 from tao_dynamo.shell.ingress_wire import Request
 from tao_dynamo.shell.reply import FAREWELL_S, STUCK_S, Place, Reply
-from tests.tao_dynamo.ingress_world import LAST_CHUNK, PATH, Frontend, chunk, eventually, nothing_left
+from tests.tao_dynamo.ingress_world import LAST_CHUNK, PATH, Frontend, Heard, chunk, eventually, nothing_left
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -247,6 +248,49 @@ async def test_a_client_that_cannot_be_connected_to_has_left(how: str, ends: boo
         await left(one)
         assert one.is_killed()
         assert one.said
+
+
+@contextlib.contextmanager
+def crowded() -> Iterator[tuple[socket.socket, Place]]:
+    """A port whose one place is taken: who connects must wait until it is free, and asks again after 1 s."""
+    with socket.socket() as server, socket.socket() as other:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        server.settimeout(20.0)
+        other.connect(server.getsockname())
+        yield server, (int(socket.AF_INET), server.getsockname())
+
+
+async def test_what_comes_while_it_connects_is_kept_in_order() -> None:
+    with nothing_left(), crowded() as (server, place):
+        one = made(place)
+        for number in range(100):
+            one.put([chunk(number)])
+        one.put([LAST_CHUNK])
+        one.end()
+        look(one)
+        assert not one.closed
+        assert not one.said
+        server.accept()[0].close()
+        with server.accept()[0] as connection:
+            connection.setblocking(False)
+            chunks = await Heard(connection).whole()
+        assert tokens(chunks) == [*range(100), 9]
+        assert len(chunks) == 2
+        await left(one)
+
+
+async def test_one_that_never_lets_it_connect_is_given_up() -> None:
+    with nothing_left(), crowded() as (_, place):
+        one = made(place)
+        one.put([chunk(1)])
+        look(one, 10 * STUCK_S)
+        assert not one.closed  # The turn runs.
+        one.end()
+        look(one, STUCK_S - 5.0)
+        assert not one.closed
+        look(one, STUCK_S + 5.0)
+        assert one.closed
 
 
 async def test_no_file_descriptor_to_be_had_is_a_client_that_left(
