@@ -105,7 +105,8 @@ def _table(load: tuple[int, int, int], cells: Sequence[dict[str, Any]], ways: Se
     print(f"\n{tokens} token{'s' * (tokens > 1)} a turn, {concurrency} in flight, {turns} turns, medians:")
     print(
         f"  {'':24}{'turn ms':>9}{'first ms':>9}{'p95 ms':>9}{'turns/s':>9}{'tokens/s':>10}"
-        f"{'of base':>9}{'lowest':>8}{'highest':>8}{'events/turn':>12}  us of CPU a token: {' '.join(f'{part:>8}' for part in PARTS)}"
+        f"{'of base':>9}{'lowest':>8}{'highest':>8}{'events/turn':>12}"
+        f"  us of CPU a token: {' '.join(f'{part:>8}' for part in PARTS)}"
     )
     base: list[dict[str, Any]] = []
     for name in ways:
