@@ -92,6 +92,7 @@ async def test_requests_are_answered_each_where_it_wants(world: World) -> None:
     assert {reply.id() for reply in world.replies} == {f"r-s{number}" for number in range(len(sizes))}
     assert await world.ingress.drained(20.0)
     await eventually(lambda: all(reply.closed for reply in world.replies))
+    await eventually(lambda: not world.ingress._replies and world.ingress._looking is None)
 
 
 async def test_acknowledgements_come_in_order_with_words_for_what_cannot_be_served(
@@ -231,6 +232,37 @@ async def test_a_place_is_looked_up_once_and_no_more_are_kept_than_so_many(
         await world.ingress.drained(20.0)
         assert len(world.ingress._places) <= 2
     await eventually(lambda: all(reply.closed for reply in world.replies))
+
+
+async def test_who_is_found_late_is_looked_after_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = module._resolve
+
+    async def find_late(address: str) -> Any:
+        await asyncio.sleep(0.05)
+        return await find(address)
+
+    async def wait(_request: dict[str, Any], reply: Reply) -> None:
+        await reply.async_killed_or_stopped()
+
+    monkeypatch.setattr(module, "_resolve", find_late)
+    world.serve = wait
+    await world.caller.ask(world.request({}))
+    (await world.frontend.accept()).say("stop")
+    await eventually(world.replies[0].is_stopped)
+    assert await world.ingress.drained(20.0)
+
+
+async def test_a_turn_that_is_cancelled_from_within_is_broken_off(world: World) -> None:
+    async def give_up(_request: dict[str, Any], reply: Reply) -> None:
+        reply.put([chunk(1)])
+        raise asyncio.CancelledError
+
+    world.serve = give_up
+    await world.caller.ask(world.request({}))
+    heard = await world.frontend.accept()
+    assert await heard.whole() == [chunk(1)]
+    assert not heard.answer.over
+    assert await world.ingress.drained(20.0)
 
 
 async def test_it_is_drained_when_what_runs_is_done_and_not_before(world: World) -> None:

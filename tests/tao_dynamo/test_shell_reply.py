@@ -125,6 +125,7 @@ async def test_the_last_chunk_goes_with_the_end_in_one_piece(
     await heard.until(1)
     one.put([LAST_CHUNK])
     look(one)
+    await asyncio.sleep(0.02)
     assert heard.now() == b""
     one.end()
     assert await heard.piece() == ingress_wire.chunk(LAST_CHUNK) + ingress_wire.ENDING
@@ -140,8 +141,10 @@ async def test_the_last_chunk_goes_by_itself_where_no_end_comes(
     chunks = await heard.until(2)
     assert chunks == [chunk(1), LAST_CHUNK]
     assert not heard.answer.complete
+    one.put([LAST_CHUNK])  # Of another choice.
+    assert await heard.until(3) == [chunk(1), LAST_CHUNK, LAST_CHUNK]
     one.end()
-    assert await heard.whole() == [chunk(1), LAST_CHUNK]
+    assert len(await heard.whole()) == 3
     one.close()
 
 
@@ -364,6 +367,18 @@ async def test_too_much_that_cannot_be_joined_ends_the_turn_and_what_was_kept_st
     assert chunks == [LARGE, *likely[:8]]
     assert heard.answer.fault is not None
     assert heard.answer.over
+    one.close()
+
+
+async def test_the_end_itself_may_have_to_wait(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.end(ingress_wire.fault({"message": LARGE["text"]}))
+    assert not one.said
+    heard = await frontend.accept()
+    await heard.whole()
+    assert heard.answer.fault is not None
+    assert heard.answer.over
+    await eventually(lambda: one.said)
     one.close()
 
 
