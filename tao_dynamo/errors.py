@@ -13,6 +13,7 @@
     │   ├── PlannerDiedError        the planner's process is gone or silent
     │   └── DeviceError             the GPU, or the way to it
     ├── StackError              a process of the stack did not start, or died
+    ├── DiscoveryError          a record in Dynamo's discovery that cannot be changed
     └── SlowClientError         a client that does not read what its turn makes
 
 This module imports nothing, so that every room (a tool host too) can use it.
@@ -97,6 +98,10 @@ class DeviceError(SolverError):
 
 class StackError(TaoError):
     """A process of the stack did not start, or died."""
+
+
+class DiscoveryError(TaoError):
+    """A record in Dynamo's discovery cannot be changed, and is as it was."""
 
 
 class SlowClientError(TaoError):

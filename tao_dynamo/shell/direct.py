@@ -9,10 +9,8 @@ worker that does not understand) goes through Dynamo's client.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.metadata
 import itertools
-import socket
 import time
 import uuid
 from collections import deque
@@ -24,6 +22,7 @@ from tao_dynamo.shell import wire
 from tao_dynamo.shell.answers import Answer, Context, GoneError, Home
 from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.relay import Pace
+from tao_dynamo.shell.sockets import prompt_and_watched
 
 CONNECT_S = 5.0
 ACKNOWLEDGE_S = 30.0
@@ -165,7 +164,7 @@ class Plane:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Home(self._take, self._answering), host, 0, backlog=BACKLOG)
         self._servers.append(server)
-        _prompt_and_watched(server.sockets[0])  # as what it accepts will be
+        prompt_and_watched(server.sockets[0])  # as what it accepts will be
         port = server.sockets[0].getsockname()[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -258,7 +257,7 @@ class _Worker(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)
         self.local_host = transport.get_extra_info("sockname")[0]
-        _prompt_and_watched(transport.get_extra_info("socket"))
+        prompt_and_watched(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         for words in self._acknowledgements.feed(data):
@@ -280,15 +279,3 @@ class _Worker(asyncio.Protocol):
         for stream in list(self.streams.values()):
             if not stream.begun:
                 stream.fail(gone)
-
-
-def _prompt_and_watched(sock: socket.socket | None) -> None:
-    """Send small pieces at once; notice a peer whose machine has gone."""
-    if sock is None:
-        return
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)

@@ -11,7 +11,7 @@ from typing import Any
 from dynamo.common.utils.token_ids import token_ids_to_list
 from dynamo.runtime import DistributedRuntime
 
-from tao_dynamo.errors import StackError
+from tao_dynamo.errors import DiscoveryError
 from tao_dynamo.shell import status
 from tao_dynamo.shell.config import Config
 from tao_dynamo.shell.direct import can_go_direct
@@ -154,7 +154,7 @@ class Endpoints:
             port = await ingress.open(place.host)
             key = f"{path.replace('.', '/')}/{self._turns.connection_id():x}"
             await readdress(env, key, str(place), str(Address(place.host, port, place.path)))
-        except (OSError, StackError) as error:
+        except (OSError, DiscoveryError) as error:
             log.info("turns_by_dynamo", because=error)
             await ingress.close()
             return

@@ -8,7 +8,6 @@ of a core a turn (``tao-bench hop``). Here the event loop that serves the turn r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -17,6 +16,7 @@ from tao_dynamo.errors import WireError
 from tao_dynamo.shell import ingress_wire as wire
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.reply import Place, Reply
+from tao_dynamo.shell.sockets import prompt_and_watched
 
 LOOK_S = 0.1
 """How often one looks whether clients have left; see :data:`tao_dynamo.shell.direct.LOOK_S`."""
@@ -67,6 +67,7 @@ class Ingress:
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._caller, host, 0, backlog=BACKLOG)
+        prompt_and_watched(self._server.sockets[0])
         return int(self._server.sockets[0].getsockname()[1])
 
     def leave(self) -> None:
@@ -171,10 +172,6 @@ class _Caller(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._all.add(self._transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
         answers: list[bytes] = []

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tao_dynamo.errors import StackError
+from tao_dynamo.errors import DiscoveryError
 from tao_dynamo.shell import readdress_etcd
 
 BACKENDS = ("etcd", "file")
@@ -41,11 +41,11 @@ async def readdress(env: Mapping[str, str], key: str, old: str, new: str) -> Non
         new: what is to be there.
 
     Raises:
-        StackError: it cannot be done; all is as it was.
+        DiscoveryError: it cannot be done; all is as it was.
     """
     backend = env.get("DYN_DISCOVERY_BACKEND", "etcd")
     if backend not in BACKENDS:
-        raise StackError(f"DYN_DISCOVERY_BACKEND={backend}: records are changed with {' and '.join(BACKENDS)} only")
+        raise DiscoveryError(f"DYN_DISCOVERY_BACKEND={backend}: records are changed with {' and '.join(BACKENDS)} only")
     if backend == "etcd":
         change = partial(changed, old=old, new=new)
         await asyncio.to_thread(readdress_etcd.exchange, env, f"{_FOLDER}/{key}", change)
@@ -57,14 +57,14 @@ def changed(record: bytes, old: str, new: str) -> bytes:
     """A record with the new address.
 
     Raises:
-        StackError: it is not as Dynamo 1.6 writes it, or has another address.
+        DiscoveryError: it is not as Dynamo 1.6 writes it, or has another address.
     """
     try:
         found = msgspec.json.decode(record, type=_Record).transport.get("tcp")
     except msgspec.MsgspecError as error:
-        raise StackError(f"a record in Dynamo's discovery that cannot be read: {error}") from error
+        raise DiscoveryError(f"a record in Dynamo's discovery that cannot be read: {error}") from error
     if found != old:
-        raise StackError(f"the record in Dynamo's discovery has the address {found!r}, not {old!r}")
+        raise DiscoveryError(f"the record in Dynamo's discovery has the address {found!r}, not {old!r}")
     whole = msgspec.json.decode(record)
     whole["transport"]["tcp"] = new
     return msgspec.json.encode(whole)
@@ -85,7 +85,7 @@ def _in_file(store: Path, key: str, old: str, new: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise StackError(f"the record in Dynamo's discovery, {path}: {error}") from error
+        raise DiscoveryError(f"the record in Dynamo's discovery, {path}: {error}") from error
 
 
 def quoted(key: str) -> str:

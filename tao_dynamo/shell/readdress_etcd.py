@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tao_dynamo.errors import StackError
+from tao_dynamo.errors import DiscoveryError
 from tao_dynamo.shell.logs import Events
 
 REQUEST_S = 3.0
@@ -82,7 +82,7 @@ def exchange(env: Mapping[str, str], key: str, change: Callable[[bytes], bytes])
         change: makes the new value of the present one; its errors are passed on.
 
     Raises:
-        StackError: it cannot be done; all is as it was.
+        DiscoveryError: it cannot be done; all is as it was.
     """
     where = f"the record in Dynamo's discovery, {key} in etcd"
     until = time.monotonic() + WITHIN_S
@@ -95,7 +95,7 @@ def exchange(env: Mapping[str, str], key: str, change: Callable[[bytes], bytes])
             member = _Member(url, env, until)
             record = member.read(key)
             if record is None:
-                raise StackError(f"{where}: there is none")
+                raise DiscoveryError(f"{where}: there is none")
             if record.value == written:
                 return
             written = change(record.value)
@@ -110,7 +110,7 @@ def exchange(env: Mapping[str, str], key: str, change: Callable[[bytes], bytes])
                 member.close()
     said = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
     if not unclear:
-        raise StackError(f"{where}: {said}")
+        raise DiscoveryError(f"{where}: {said}")
     log.warning("record_unclear", key=key, because=said)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tao_dynamo.shell import ingress_wire as wire
 from tao_dynamo.shell.outlet import bounded
 from tao_dynamo.shell.relay import Chunk, join
+from tao_dynamo.shell.sockets import prompt_and_watched
 
 HOLD_S = 0.002
 """How long a last chunk waits for the end of its answer, to go with it."""
@@ -211,7 +212,7 @@ class _Line:
         if self._socket is None:
             family, address = self._place
             self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            prompt_and_watched(self._socket)
             # Under way, as a rule. What is sent meanwhile is kept, and fails if this does.
             self._socket.connect_ex(address)
             data = self._first + data

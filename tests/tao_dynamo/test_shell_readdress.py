@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tao_dynamo.errors import StackError
+from tao_dynamo.errors import DiscoveryError
 from tao_dynamo.shell.readdress import changed, quoted, readdress
 
 OLD = "192.0.2.2:45085/5eed77289285df28/tao/router/generate"
@@ -92,16 +92,16 @@ async def test_without_a_folder_named_it_is_dynamos(store: Path, monkeypatch: py
 async def test_a_record_that_is_not_ours_stays_as_it_is(store: Path, record: bytes, why: str) -> None:
     (store / FILE).write_bytes(record)
     before = files(store)
-    with pytest.raises(StackError, match=why):
+    with pytest.raises(DiscoveryError, match=why):
         await readdress(env(store), KEY, OLD, NEW)
     assert files(store) == before
 
 
 async def test_no_record(store: Path) -> None:
     before = files(store)
-    with pytest.raises(StackError, match=r"generate%2F1: .*No such file"):
+    with pytest.raises(DiscoveryError, match=r"generate%2F1: .*No such file"):
         await readdress(env(store), "tao/router/generate/1", OLD, NEW)
-    with pytest.raises(StackError, match="No such file"):
+    with pytest.raises(DiscoveryError, match="No such file"):
         await readdress(env(store / "nowhere"), KEY, OLD, NEW)
     assert files(store) == before
 
@@ -130,7 +130,7 @@ async def test_a_folder_that_may_not_be_written_to(folder: str) -> None:
         (store / FILE).parent.mkdir(parents=True)
         (store / FILE).write_bytes(RECORD)
         with locked(store, store / folder):
-            with pytest.raises(StackError, match="Permission denied"):
+            with pytest.raises(DiscoveryError, match="Permission denied"):
                 await readdress(env(store), KEY, OLD, NEW)
             assert files(store) == {FILE: RECORD}
 
@@ -138,7 +138,9 @@ async def test_a_folder_that_may_not_be_written_to(folder: str) -> None:
 @pytest.mark.parametrize("given", [{"DYN_DISCOVERY_BACKEND": "kubernetes"}, {"DYN_DISCOVERY_BACKEND": "mem"}])
 async def test_other_backends_are_left_alone(given: dict[str, str]) -> None:
     name = given["DYN_DISCOVERY_BACKEND"]
-    with pytest.raises(StackError, match=f"DYN_DISCOVERY_BACKEND={name}: records are changed with etcd and file only"):
+    with pytest.raises(
+        DiscoveryError, match=f"DYN_DISCOVERY_BACKEND={name}: records are changed with etcd and file only"
+    ):
         await readdress(given, KEY, OLD, NEW)
 
 

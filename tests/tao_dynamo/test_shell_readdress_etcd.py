@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tao_dynamo.errors import StackError
+from tao_dynamo.errors import DiscoveryError
 from tao_dynamo.shell import readdress_etcd
 from tao_dynamo.shell.readdress import readdress
 from tao_dynamo.shell.readdress_etcd import members
@@ -92,7 +92,7 @@ async def test_the_address_is_another_and_all_else_as_it_was(etcd: FakeEtcd, bac
 
 async def test_another_address_in_the_record_is_left_alone(etcd: FakeEtcd) -> None:
     etcd.put(KEY, record("10.0.0.9:1/x"), LEASE)
-    with pytest.raises(StackError, match=r"has the address '10\.0\.0\.9:1/x', not"):
+    with pytest.raises(DiscoveryError, match=r"has the address '10\.0\.0\.9:1/x', not"):
         await go(etcd.url)
     assert etcd.records[KEY].value == record("10.0.0.9:1/x")
     assert etcd.paths() == ["/v3/kv/range"]
@@ -100,7 +100,7 @@ async def test_another_address_in_the_record_is_left_alone(etcd: FakeEtcd) -> No
 
 async def test_no_record_is_made_where_there_is_none(etcd: FakeEtcd) -> None:
     del etcd.records[KEY]
-    with pytest.raises(StackError, match=f"{KEY} in etcd: there is none"):
+    with pytest.raises(DiscoveryError, match=f"{KEY} in etcd: there is none"):
         await go(etcd.url)
     assert list(etcd.records) == [OTHER_KEY]
 
@@ -111,7 +111,7 @@ async def test_a_record_that_goes_while_it_is_changed_does_not_come_back(etcd: F
             del etcd.records[KEY]
 
     etcd.before = goes
-    with pytest.raises(StackError, match="there is none"):
+    with pytest.raises(DiscoveryError, match="there is none"):
         await go(etcd.url)
     assert list(etcd.records) == [OTHER_KEY]
 
@@ -133,7 +133,7 @@ async def test_a_record_that_is_always_written_meanwhile_is_given_up(etcd: FakeE
             etcd.put(KEY, record(), LEASE)
 
     etcd.before = written
-    with pytest.raises(StackError, match=f"{etcd.url}: somebody else changes it"):
+    with pytest.raises(DiscoveryError, match=f"{etcd.url}: somebody else changes it"):
         await go(etcd.url)
     assert as_it_was(etcd)
 
@@ -166,7 +166,7 @@ async def test_members_that_are_gone_are_passed_over(etcd: FakeEtcd, nowhere: st
 
 
 async def test_nobody_there(nowhere: str) -> None:
-    with pytest.raises(StackError, match=rf"{KEY} in etcd: {nowhere}: .*refused; http://127\.0\.0\.1:1: .*refused"):
+    with pytest.raises(DiscoveryError, match=rf"{KEY} in etcd: {nowhere}: .*refused; http://127\.0\.0\.1:1: .*refused"):
         await go(nowhere, "http://127.0.0.1:1")
 
 
@@ -181,7 +181,7 @@ async def test_nobody_there(nowhere: str) -> None:
 )
 async def test_an_answer_that_is_none(etcd: FakeEtcd, answer: tuple[int, bytes], reason: str) -> None:
     etcd.before = lambda _path: answer
-    with pytest.raises(StackError, match=f"{etcd.url}: {reason}"):
+    with pytest.raises(DiscoveryError, match=f"{etcd.url}: {reason}"):
         await go(etcd.url)
     assert as_it_was(etcd)
 
@@ -194,7 +194,7 @@ async def test_one_that_says_nothing_is_given_up(etcd: FakeEtcd, monkeypatch: py
         over.wait(60)
 
     etcd.before = silent
-    with pytest.raises(StackError, match=r"/v3/kv/range: timed out"):
+    with pytest.raises(DiscoveryError, match=r"/v3/kv/range: timed out"):
         await go(etcd.url)
     over.set()
     assert as_it_was(etcd)
@@ -218,7 +218,7 @@ async def test_turns_go_on_meanwhile(etcd: FakeEtcd) -> None:
 
 async def test_nothing_is_begun_after_the_time(etcd: FakeEtcd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readdress_etcd, "WITHIN_S", 0.0)
-    with pytest.raises(StackError, match="not within 0 s"):
+    with pytest.raises(DiscoveryError, match="not within 0 s"):
         await go(etcd.url)
     assert etcd.asked == []
 
@@ -245,7 +245,7 @@ def test_members(env: dict[str, str], urls: list[str]) -> None:
 
 @pytest.mark.parametrize("wrong", ["unix://a:1", "http://", "http://a:port", "http://[::1", "http://a b:1"])
 async def test_an_endpoint_that_is_none(wrong: str) -> None:
-    with pytest.raises(StackError, match="in etcd: "):
+    with pytest.raises(DiscoveryError, match="in etcd: "):
         await go(wrong)
 
 
@@ -261,7 +261,7 @@ async def test_user_and_password(etcd: FakeEtcd) -> None:
 
 async def test_a_wrong_password(etcd: FakeEtcd) -> None:
     etcd.users = {"dyn": "secret"}
-    with pytest.raises(StackError, match=r"authenticate: 400 etcdserver: authentication failed") as told:
+    with pytest.raises(DiscoveryError, match=r"authenticate: 400 etcdserver: authentication failed") as told:
         await go(etcd.url, **entrance("guessed"))
     assert "guessed" not in str(told.value)
     assert as_it_was(etcd)
@@ -292,11 +292,11 @@ async def test_certificates(certificates: Path, monkeypatch: pytest.MonkeyPatch,
 
 async def test_a_server_that_nobody_vouches_for(certificates: Path) -> None:
     with served(with_records(), both_sides(certificates)) as etcd:
-        with pytest.raises(StackError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(DiscoveryError, match="CERTIFICATE_VERIFY_FAILED"):
             await go(etcd.url)
         assert as_it_was(etcd)
 
 
 async def test_certificates_that_are_not_there(etcd: FakeEtcd, certificates: Path) -> None:
-    with pytest.raises(StackError, match="No such file"):
+    with pytest.raises(DiscoveryError, match="No such file"):
         await go(etcd.url.replace("http:", "https:"), ETCD_AUTH_CA=str(certificates / "none.pem"))
