@@ -37,17 +37,20 @@ TESTED_RUNTIMES = ("1.6.",)
 """Versions of ai-dynamo-runtime whose bytes these are."""
 
 
-def can_go_direct(env: Mapping[str, str], version: str | None = None) -> bool:
-    """Whether the planes are those spoken here: TCP both ways, no TLS, a Dynamo whose bytes are known.
+def hindrance(env: Mapping[str, str], version: str | None = None) -> str:
+    """What keeps the planes from being spoken here; nothing if they are TCP both ways, without TLS, of a known Dynamo.
 
     A port or host that answers must come to (``DYN_TCP_RESPONSE_STREAM_*``) is bound by Dynamo's client, and it alone.
     """
     if version is None:
         version = importlib.metadata.version("ai-dynamo-runtime")
-    planes = (env.get("DYN_REQUEST_PLANE", "tcp"), env.get("DYN_RESPONSE_PLANE", "tcp"))
-    tls = any(name.startswith("DYN_TCP_TLS_") and value for name, value in env.items())
-    fixed = any(name.startswith("DYN_TCP_RESPONSE_STREAM_") and value for name, value in env.items())
-    return version.startswith(TESTED_RUNTIMES) and planes == ("tcp", "tcp") and not tls and not fixed
+    if not version.startswith(TESTED_RUNTIMES):
+        return f"ai-dynamo-runtime {version} is none of {', '.join(TESTED_RUNTIMES)}"
+    for name in ("DYN_REQUEST_PLANE", "DYN_RESPONSE_PLANE"):
+        if env.get(name, "tcp") != "tcp":
+            return f"{name}={env[name]}"
+    hindering = ("DYN_TCP_TLS_", "DYN_TCP_RESPONSE_STREAM_")
+    return next((f"{name} is set" for name, value in env.items() if value and name.startswith(hindering)), "")
 
 
 class Plane:

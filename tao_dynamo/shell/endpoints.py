@@ -11,10 +11,10 @@ from typing import Any
 from dynamo.common.utils.token_ids import token_ids_to_list
 from dynamo.runtime import DistributedRuntime
 
-from tao_dynamo.errors import DiscoveryError
+from tao_dynamo.errors import DiscoveryError, WireError
 from tao_dynamo.shell import status
 from tao_dynamo.shell.config import Config
-from tao_dynamo.shell.direct import can_go_direct
+from tao_dynamo.shell.direct import hindrance
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.ingress import Ingress
@@ -69,8 +69,11 @@ class Endpoints:
         serving = [serve(name) for name in (TURNS, *OTHERS)]
         try:
             self._turns = runtime.endpoint(config.path(TURNS))
-            if config.direct_streams and can_go_direct(env):
-                await self._go_direct(config.path(TURNS), env, serving)
+            because = hindrance(env) if config.direct_streams else "--no-tao-direct-streams"
+            if not because:
+                because = await self._go_direct(config.path(TURNS), env, serving)
+            if because:
+                log.info("turns_by_dynamo", because=because)
             await asyncio.gather(*serving)
             if self._ingress is not None and not self._told_to_leave:
                 # The runtime ends by itself when it loses its lease in discovery, and Dynamo's server then waits too.
@@ -142,12 +145,14 @@ class Endpoints:
         if not await ingress.drained(within_s):
             log.warning("not_drained", variable=DRAIN_VARIABLE, seconds=within_s)
 
-    async def _go_direct(self, path: str, env: Mapping[str, str], serving: list[asyncio.Future[None]]) -> None:
-        """Take turns by an ingress of our own. If that cannot be, Dynamo's server goes on taking them."""
-        place = await self._found(serving)
+    async def _go_direct(self, path: str, env: Mapping[str, str], serving: list[asyncio.Future[None]]) -> str:
+        """Take turns by an ingress of our own. Returns why it cannot be: Dynamo's server then goes on taking them."""
+        try:
+            place = await self._found(serving)
+        except WireError as error:
+            return str(error)
         if place is None:
-            log.info("turns_by_dynamo", because="discovery does not show them")
-            return
+            return "discovery does not show where they are taken"
         largest = int(_number(env.get(LARGEST_VARIABLE), LARGEST))
         ingress = Ingress(place.path, self._turn, DynamoFailures.told, DynamoFailures.EXPECTED, largest)
         try:
@@ -155,11 +160,11 @@ class Endpoints:
             key = f"{path.replace('.', '/')}/{self._turns.connection_id():x}"
             await readdress(env, key, str(place), str(Address(place.host, port, place.path)))
         except (OSError, DiscoveryError) as error:
-            log.info("turns_by_dynamo", because=error)
             await ingress.close()
-            return
+            return str(error)
         self._ingress = ingress
         log.info("turns_direct", host=place.host, port=port)
+        return ""
 
     async def _found(self, serving: list[asyncio.Future[None]]) -> Address | None:
         """Where discovery says that turns are taken."""

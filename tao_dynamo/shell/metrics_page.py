@@ -17,8 +17,8 @@ You want to see what TAO does, on a board or by `curl`. The router serves Promet
 Every name begins with `{PREFIX}`, which the table leaves out; Prometheus shows counters with `_total` behind the name.
 No label is ever a session or a request. Dynamo adds its own labels of the endpoint and the process.
 
-Dynamo's own series of the endpoint `generate` (`dynamo_component_requests_total`, `dynamo_component_inflight_requests` and
-the like) count turns that come by Dynamo's server. As a rule they [come in directly](hop.md) and are not among them.
+Dynamo's own series of the endpoint `generate` (`dynamo_component_requests_total`, `dynamo_component_inflight_requests`
+and the like) count turns that come by Dynamo's server. As a rule they [come in directly](hop.md) and are not among them.
 
 | you want to know | look at |
 |---|---|

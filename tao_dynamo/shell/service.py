@@ -37,7 +37,7 @@ from tao_dynamo.page.shared import Shared
 from tao_dynamo.shell import garbage, status, tracing
 from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
-from tao_dynamo.shell.direct import Plane, can_go_direct
+from tao_dynamo.shell.direct import Plane, hindrance
 from tao_dynamo.shell.dynamo_client import DynamoDiscovery, Forwarder
 from tao_dynamo.shell.endpoints import Endpoints
 from tao_dynamo.shell.failures import DynamoFailures
@@ -137,7 +137,7 @@ class Service:
             retries=config.retries,
         )
         self.handler.tracing = self._tracing
-        if config.direct_streams and can_go_direct(os.environ):
+        if config.direct_streams and not hindrance(os.environ):
             self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent, discovery.departures))
         self.planner.start(wait_s=0)
         card = await self._first_card()

@@ -16,7 +16,7 @@ from tao_dynamo.errors import WireError
 from tao_dynamo.shell import wire
 from tao_dynamo.shell.answers import Answer, GoneError, Home
 from tao_dynamo.shell.departures import Departures
-from tao_dynamo.shell.direct import Plane, can_go_direct
+from tao_dynamo.shell.direct import Plane, hindrance
 from tao_dynamo.shell.relay import Pace
 from tests.tao_dynamo.direct_world import Batches, Context, Deaf, Talk, Worker, all_begun, count_to, running, tokens
 from tests.tao_dynamo.test_shell_wire import HANDSHAKE, LAST, PROLOGUE, part, plain_chunk
@@ -312,22 +312,22 @@ async def test_a_stranger_on_the_answers_port_disturbs_nobody(plane: Plane) -> N
 
 
 @pytest.mark.parametrize(
-    ("env", "version", "can"),
+    ("env", "version", "why_not"),
     [
-        ({}, "1.6.1", True),
-        ({"DYN_REQUEST_PLANE": "tcp"}, "1.6.7", True),
-        ({"DYN_REQUEST_PLANE": "nats"}, "1.6.1", False),
-        ({"DYN_RESPONSE_PLANE": "quic"}, "1.6.1", False),
-        ({"DYN_TCP_TLS_CERT_PATH": "cert.pem"}, "1.6.1", False),
-        ({"DYN_TCP_RESPONSE_STREAM_PORT": "19555"}, "1.6.1", False),
-        ({"DYN_TCP_RESPONSE_STREAM_HOST": "192.0.2.20"}, "1.6.1", False),
-        ({"DYN_TCP_RESPONSE_STREAM_PORT": ""}, "1.6.1", True),
-        ({}, "1.7.0", False),
-        ({}, "1.60.0", False),
+        ({}, "1.6.1", ""),
+        ({"DYN_REQUEST_PLANE": "tcp"}, "1.6.7", ""),
+        ({"DYN_REQUEST_PLANE": "nats"}, "1.6.1", "DYN_REQUEST_PLANE=nats"),
+        ({"DYN_RESPONSE_PLANE": "quic"}, "1.6.1", "DYN_RESPONSE_PLANE=quic"),
+        ({"DYN_TCP_TLS_CERT_PATH": "cert.pem"}, "1.6.1", "DYN_TCP_TLS_CERT_PATH is set"),
+        ({"DYN_TCP_RESPONSE_STREAM_PORT": "19555"}, "1.6.1", "DYN_TCP_RESPONSE_STREAM_PORT is set"),
+        ({"DYN_TCP_RESPONSE_STREAM_HOST": "192.0.2.20"}, "1.6.1", "DYN_TCP_RESPONSE_STREAM_HOST is set"),
+        ({"DYN_TCP_RESPONSE_STREAM_PORT": ""}, "1.6.1", ""),
+        ({}, "1.7.0", "ai-dynamo-runtime 1.7.0 is none of 1.6."),
+        ({}, "1.60.0", "ai-dynamo-runtime 1.60.0 is none of 1.6."),
     ],
 )
-def test_only_known_planes_of_known_versions_are_spoken(env: dict[str, str], version: str, can: bool) -> None:
-    assert can_go_direct(env, version) is can
+def test_only_known_planes_of_known_versions_are_spoken(env: dict[str, str], version: str, why_not: str) -> None:
+    assert hindrance(env, version) == why_not
 
 
 @pytest.mark.dynamo

@@ -224,9 +224,9 @@ async def test_it_is_not_tried_where_it_is_not_wanted_or_not_understood(
     else:
         world.env["DYN_TCP_TLS_CERT_PATH"] = "cert.pem"
     await world.start(direct=False)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: events(caplog))
     assert str(world.runtime.address()) == OLD
-    assert not events(caplog)
+    assert events(caplog) == ["turns_by_dynamo"]
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
