@@ -60,14 +60,22 @@ class Plane:
         pace: how long fast streams are gathered.
         failed: makes the exception of an error that a worker sent.
         departures: told of every answer under way.
+        largest: bytes of a request that workers take. They break off over a larger one, and with it everybody else.
     """
 
-    def __init__(self, pace: Pace, failed: Callable[[wire.Fault], Exception], departures: Departures) -> None:
+    def __init__(
+        self,
+        pace: Pace,
+        failed: Callable[[wire.Fault], Exception],
+        departures: Departures,
+        largest: int = wire.LARGEST,
+    ) -> None:
         self.distrusted: set[int] = set()
         self._pace = pace
         self._failed = failed
         self._workers: dict[int, _Worker] = {}
         self._departures = departures
+        self._largest = largest
         self._homes: dict[str, str] = {}
         self._opening = asyncio.Lock()
         self._servers: list[asyncio.Server] = []
@@ -92,6 +100,7 @@ class Plane:
 
         Raises:
             GoneError: the worker cannot be reached.
+            Exception: the request is too large for it.
             WireError: it does not understand, or cannot be understood: use Dynamo's client.
         """
         worker = self._workers.get(worker_id)
@@ -101,15 +110,19 @@ class Plane:
             await worker.connected()
         here = self._homes.get(worker.local_host) or await self._home(worker.local_host)
         subject = f"{self._prefix}-{next(self._subjects)}"
-        stream = self._expected[subject] = Answer(self._pace, self._failed, context, worker.plain)
-        worker.streams[subject] = stream
-        self._departures.begin(worker_id, stream)
-        stream.on_nonsense = lambda: self.distrusted.add(worker_id)
         headers = {"request-id": context.id(), "x-endpoint-path": worker.address.path}
         headers["x-frontend-send-ts-ns"] = str(time.time_ns())
         headers.update(context.trace_headers() or {})
         metadata = {str(key): str(value) for key, value in context.metadata.items()}
         control = wire.control(context.id(), subject, here, metadata)
+        frame = wire.request(worker.address, control=control, headers=headers, body=request)
+        if len(frame) > self._largest:
+            text = f"the request takes {len(frame)} bytes on its way to a worker; at most {self._largest} are taken"
+            raise self._failed(wire.Fault("InvalidArgument", "InvalidRequest", text, public=True))
+        stream = self._expected[subject] = Answer(self._pace, self._failed, context, worker.plain)
+        worker.streams[subject] = stream
+        self._departures.begin(worker_id, stream)
+        stream.on_nonsense = lambda: self.distrusted.add(worker_id)
 
         def ended() -> None:
             self._expected.pop(subject, None)
@@ -122,7 +135,7 @@ class Plane:
         if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         try:
-            await worker.request(wire.request(worker.address, control=control, headers=headers, body=request))
+            await worker.request(frame)
         except BaseException as error:
             if isinstance(error, WireError):
                 self.distrusted.add(worker_id)

@@ -16,6 +16,7 @@ from tao_dynamo.shell.direct import Plane
 from tao_dynamo.shell.handler import Chunks
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.relay import Chunk
+from tao_dynamo.shell.reply import Reply
 
 log = Events("tao.client")
 
@@ -160,10 +161,21 @@ class Forwarder:
                 self.ways["direct"] += 1
                 return answer
         self.ways["client"] += 1
-        chunks = await self._client.direct(request, node.worker_id, annotated=False, context=context)
+        chunks = await self._client.direct(request, node.worker_id, annotated=False, context=_dynamos(context))
         return OneByOne(chunks, node.worker_id, self._discovery.departures)
 
     async def close(self) -> None:
         """Close what was opened here."""
         if self._discovery.plane is not None:
             await self._discovery.plane.close()
+
+
+def _dynamos(context: Any) -> Any:
+    """The context as Dynamo's client wants it, its own: for a turn that came in directly, one that stops with ours."""
+    if not isinstance(context, Reply):
+        return context
+    from dynamo.runtime import Context
+
+    theirs = Context(context.id(), {str(key): str(value) for key, value in context.metadata.items()})
+    context.async_killed_or_stopped().add_done_callback(lambda left: left.cancelled() or theirs.stop_generating())
+    return theirs

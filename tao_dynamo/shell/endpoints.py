@@ -18,7 +18,6 @@ from tao_dynamo.shell.direct import hindrance
 from tao_dynamo.shell.failures import DynamoFailures
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.ingress import Ingress
-from tao_dynamo.shell.ingress_wire import LARGEST
 from tao_dynamo.shell.kv_router import OnCall
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.outlet import Push, threads
@@ -26,13 +25,13 @@ from tao_dynamo.shell.readdress import readdress
 from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.reply import Reply
 from tao_dynamo.shell.sources import Sources
-from tao_dynamo.shell.wire import Address
+from tao_dynamo.shell.wire import Address, largest
 
 log = Events("tao.endpoints")
 
 TURNS = "generate"
 OTHERS = ("best_worker_id", "get_overlap_scores", "status")
-LARGEST_VARIABLE = "DYN_TCP_MAX_MESSAGE_SIZE"
+PORT_VARIABLE = "DYN_TCP_RPC_PORT"
 DRAIN_VARIABLE = "DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS"
 _POLL_S = 0.02
 _SEEN_S = 10.0
@@ -69,7 +68,7 @@ class Endpoints:
         serving = [serve(name) for name in (TURNS, *OTHERS)]
         try:
             self._turns = runtime.endpoint(config.path(TURNS))
-            because = hindrance(env) if config.direct_streams else "--no-tao-direct-streams"
+            because = (_fixed_port(env) or hindrance(env)) if config.direct_streams else "--no-tao-direct-streams"
             if not because:
                 because = await self._go_direct(config.path(TURNS), env, serving)
             if because:
@@ -153,16 +152,16 @@ class Endpoints:
             return str(error)
         if place is None:
             return "discovery does not show where they are taken"
-        largest = int(_number(env.get(LARGEST_VARIABLE), LARGEST))
-        ingress = Ingress(place.path, self._turn, DynamoFailures.told, DynamoFailures.EXPECTED, largest)
+        ingress = Ingress(place.path, self._turn, DynamoFailures.told, DynamoFailures.EXPECTED, largest=largest(env))
         try:
             port = await ingress.open(place.host)
+            self._ingress = ingress  # from now on turns may come, and be told to leave
             key = f"{path.replace('.', '/')}/{self._turns.connection_id():x}"
             await readdress(env, key, str(place), str(Address(place.host, port, place.path)))
         except (OSError, DiscoveryError) as error:
+            self._ingress = None
             await ingress.close()
             return str(error)
-        self._ingress = ingress
         log.info("turns_direct", host=place.host, port=port)
         return ""
 
@@ -200,3 +199,9 @@ def _number(text: str | None, otherwise: float) -> float:
         return float(text) if text else otherwise
     except ValueError:
         return otherwise
+
+
+def _fixed_port(env: Mapping[str, str]) -> str:
+    """Requests are to come to a port that somebody opened for them. Dynamo's server has it; ours would be another."""
+    port = env.get(PORT_VARIABLE, "")
+    return f"{PORT_VARIABLE}={port}" if port.strip("0") else ""

@@ -17,12 +17,14 @@ from tao_dynamo.shell import ingress_wire as wire
 from tao_dynamo.shell.logs import Events
 from tao_dynamo.shell.reply import Place, Reply
 from tao_dynamo.shell.sockets import prompt_and_watched
+from tao_dynamo.shell.wire import LARGEST
 
 LOOK_S = 0.1
 """How often one looks whether clients have left; see :data:`tao_dynamo.shell.direct.LOOK_S`."""
 BACKLOG = 1024
 _MOST_PLACES = 1024
 _LAST_PORT = 65535
+_LONGEST_TEXT = 200
 
 log = Events("tao.ingress")
 
@@ -44,7 +46,7 @@ class Ingress:
         serve: Callable[[dict[str, Any], Reply], Awaitable[None]],
         told: Callable[[Exception], dict[str, Any]],
         expected: tuple[type[Exception], ...] = (),
-        largest: int = wire.LARGEST,
+        largest: int = LARGEST,
     ) -> None:
         self._path = path
         self._serve = serve
@@ -106,20 +108,19 @@ class Ingress:
     def _caller(self) -> _Caller:
         return _Caller(self._take, self._callers, self._largest)
 
-    def _take(self, path: str, headers: bytes, payload: bytes) -> bytes:
-        """Begin to serve a request; returns what is said to it at once."""
-        try:
-            request = wire.request(path, headers, payload, self._path)
-        except WireError as error:
-            log.warning("request_not_read", error=error)
-            return wire.acknowledgement(str(error))
+    def _take(self, path: str, headers: bytes, payload: bytes) -> None:
+        """Begin to serve a request.
+
+        Raises:
+            WireError: it cannot be served.
+        """
+        request = wire.request(path, headers, payload, self._path)
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(request))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         if self._looking is None:
             self._looking = loop.call_later(LOOK_S, self._look)
-        return wire.acknowledgement()
 
     async def _run(self, request: wire.Request) -> None:
         place = self._places.get(request.address)
@@ -155,6 +156,8 @@ class Ingress:
             reply.look(now)
             if reply.closed:
                 self._replies.discard(reply)
+                if reply.trouble is not None:
+                    log.warning("not_answered", request=reply.id(), error=reply.trouble)
         self._looking = loop.call_later(LOOK_S, self._look) if self._replies or self._running else None
 
 
@@ -162,35 +165,56 @@ class _Caller(asyncio.Protocol):
     """A connection over which somebody, a frontend as a rule, sends requests."""
 
     def __init__(
-        self, take: Callable[[str, bytes, bytes], bytes], all_of_them: set[asyncio.Transport], largest: int
+        self, take: Callable[[str, bytes, bytes], None], callers: set[asyncio.Transport], largest: int
     ) -> None:
         self._take = take
-        self._all = all_of_them
+        self._callers = callers
         self._requests = wire.Requests(largest)
         self._transport: asyncio.Transport | None = None
+        self._complained = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._all.add(self._transport)
+        self._callers.add(self._transport)
 
     def data_received(self, data: bytes) -> None:
         answers: list[bytes] = []
         readable = True
         try:
             for parts in self._requests.feed(data):
-                answers.append(self._take(*parts))  # noqa: PERF401 - those before an error are kept
+                try:
+                    self._take(*parts)
+                except WireError as error:  # noqa: PERF203 - each request is answered
+                    answers.append(self._refusal(error))
+                else:
+                    answers.append(wire.acknowledgement())
         except WireError as error:
-            log.warning("connection_not_read", error=error)
-            answers.append(wire.acknowledgement(str(error)))
+            answers.append(self._refusal(error))
             readable = False
         if answers and self._transport is not None:
             self._transport.write(b"".join(answers))
         if not readable and self._transport is not None:
             self._transport.close()
 
+    def pause_writing(self) -> None:
+        """Nobody reads what is said to requests: take no more of them."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._transport is not None:
-            self._all.discard(self._transport)
+            self._callers.discard(self._transport)
+
+    def _refusal(self, error: WireError) -> bytes:
+        text = str(error)[:_LONGEST_TEXT]
+        if not self._complained:  # once a connection
+            self._complained = True
+            log.warning("request_not_read", error=text)
+        return wire.acknowledgement(text)
 
 
 async def _resolve(address: str) -> Place:

@@ -11,10 +11,7 @@ import msgspec
 
 from tao_dynamo.errors import WireError
 from tao_dynamo.shell.relay import Chunk
-from tao_dynamo.shell.wire import HEAD, SENTINEL
-
-LARGEST = 32 << 20
-"""Bytes of a request that Dynamo 1.6 takes and sends, unless told otherwise by ``DYN_TCP_MAX_MESSAGE_SIZE``."""
+from tao_dynamo.shell.wire import HEAD, LARGEST, SENTINEL
 
 _TAKEN = b"\0\0\0\0"
 _SHORT, _LONG = struct.Struct(">H"), struct.Struct(">I")

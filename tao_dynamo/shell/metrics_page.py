@@ -17,9 +17,6 @@ You want to see what TAO does, on a board or by `curl`. The router serves Promet
 Every name begins with `{PREFIX}`, which the table leaves out; Prometheus shows counters with `_total` behind the name.
 No label is ever a session or a request. Dynamo adds its own labels of the endpoint and the process.
 
-Dynamo's own series of the endpoint `generate` (`dynamo_component_requests_total`, `dynamo_component_inflight_requests`
-and the like) count turns that come by Dynamo's server. As a rule they [come in directly](hop.md) and are not among them.
-
 | you want to know | look at |
 |---|---|
 | do turns wait, and for how long | `waiting_turns`, `turn_wait_seconds`, `sessions{{state="waiting"}}` |
@@ -42,6 +39,13 @@ This page is made from the table that the router itself reads (`python -m tao_dy
 |---|---|---|---|
 """
 
+_DYNAMO = """
+## Dynamo's own
+
+Dynamo's own series of the endpoint `generate` (`dynamo_component_requests_total`, `dynamo_component_inflight_requests`
+and the like) count the turns that come by Dynamo's server; those that [come in directly](hop.md), the rule, do not.
+"""
+
 _HISTOGRAMS = """
 ## Histograms
 
@@ -60,7 +64,7 @@ def page() -> str:
         f"| `{name}` | {', '.join(f'{bound:g}' for bound in buckets)} | {text} |"
         for name, (text, buckets) in HISTOGRAMS.items()
     ]
-    return _HEAD + "\n".join(rows) + "\n" + _HISTOGRAMS + "\n".join(spread) + "\n"
+    return _HEAD + "\n".join(rows) + "\n" + _HISTOGRAMS + "\n".join(spread) + "\n" + _DYNAMO
 
 
 if __name__ == "__main__":

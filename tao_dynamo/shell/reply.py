@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import os
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +22,12 @@ FAREWELL_S = 5.0
 """How long the other side has to close, once everything is said."""
 STUCK_S = 60.0
 """How long a client has to read the rest of an answer that has ended."""
+
+CONNECT_S = 10.0
+"""How long one tries to connect while there are no file descriptors or ports to be had."""
+_MOST_SAID = 1024
+"""Bytes that a client may say; a word takes some thirty."""
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN}
 
 Place = tuple[int, tuple[str, int]]
 """Where to connect to: address family, and host and port as numbers."""
@@ -48,7 +56,9 @@ class Reply:
         self._word = ""
         self._leaving: asyncio.Future[bool] | None = None
         self._close_by = math.inf
+        self._began = self._loop.time()
         self.closed = False
+        self.trouble: OSError | None = None
 
     @property
     def said(self) -> bool:
@@ -128,6 +138,11 @@ class Reply:
         """
         if not self._line.opened:
             self._say(b"")
+            if not self._line.full:
+                self._caught_up()
+            if not self._line.opened and now > self._began + CONNECT_S:
+                self.trouble = self._line.shortage
+                self.close()
         if self.closed:
             return
         try:
@@ -190,6 +205,8 @@ class _Line:
         self._socket: socket.socket | None = None
         self._kept = memoryview(b"")
         self._closed = False
+        self._heard = 0
+        self.shortage: OSError | None = None
 
     @property
     def opened(self) -> bool:
@@ -209,19 +226,20 @@ class _Line:
         """
         if self._closed:
             return
-        if self._socket is None:
-            family, address = self._place
-            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            prompt_and_watched(self._socket)
-            # Under way, as a rule. What is sent meanwhile is kept, and fails if this does.
-            self._socket.connect_ex(address)
-            data = self._first + data
         if self._kept:
-            self._kept = memoryview(bytes(self._kept) + data)
+            data = bytes(self._kept) + data
+        elif self._socket is None:
+            data = self._first + data
+        if self._socket is None:
+            self._socket = self._connected()
+        elif self._kept:
+            self._kept = memoryview(data)  # and its writer is at it
             return
-        sent = self._try(self._socket, data)
-        if sent < len(data):
-            self._kept = memoryview(data)[sent:]
+        if self._socket is None:
+            self._kept = memoryview(data)
+            return
+        self._kept = memoryview(data)[self._try(self._socket, data) :]
+        if self._kept:
             self._loop.add_writer(self._socket.fileno(), self._writable, self._socket)
 
     def heard(self) -> bytes | None:
@@ -230,16 +248,16 @@ class _Line:
         Raises:
             OSError: the connection has broken.
         """
-        words = b""
+        if self._socket is None:
+            return b""
         try:
-            while self._socket is not None:
-                more = self._socket.recv(256)
-                if not more:
-                    return None
-                words += more
+            words = self._socket.recv(_MOST_SAID)
         except (BlockingIOError, InterruptedError):
-            pass
-        return words
+            return b""
+        self._heard += len(words)
+        if self._heard > _MOST_SAID:
+            raise ConnectionError(f"more than {_MOST_SAID} bytes came back")
+        return words or None
 
     def close(self) -> None:
         """Close; what is kept is dropped."""
@@ -249,6 +267,28 @@ class _Line:
                 self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
         self._kept = memoryview(b"")
+
+    def _connected(self) -> socket.socket | None:
+        """A connection under way: what is sent meanwhile is kept, and fails if it does. None: there is a shortage.
+
+        Raises:
+            OSError: nobody is there.
+        """
+        family, address = self._place
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            if error.errno not in _SHORTAGES:
+                raise
+            self.shortage = error
+            return None
+        prompt_and_watched(sock)
+        code = sock.connect_ex(address)
+        if code in _SHORTAGES:
+            self.shortage = OSError(code, os.strerror(code))
+            sock.close()
+            return None
+        return sock
 
     def _writable(self, sock: socket.socket) -> None:
         try:

@@ -34,7 +34,7 @@ from tao_dynamo.core.scheduler import Scheduler
 from tao_dynamo.errors import ConfigError, StackError
 from tao_dynamo.page.server import PageServer, is_loopback
 from tao_dynamo.page.shared import Shared
-from tao_dynamo.shell import garbage, status, tracing
+from tao_dynamo.shell import garbage, status, tracing, wire
 from tao_dynamo.shell.bus import Bus, RouterDump
 from tao_dynamo.shell.config import Config, check_model_folder
 from tao_dynamo.shell.direct import Plane, hindrance
@@ -138,7 +138,8 @@ class Service:
         )
         self.handler.tracing = self._tracing
         if config.direct_streams and not hindrance(os.environ):
-            self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent, discovery.departures))
+            largest = wire.largest(os.environ)
+            self._forward.go_direct(Plane(self.handler.pace, DynamoFailures.sent, discovery.departures, largest))
         self.planner.start(wait_s=0)
         card = await self._first_card()
         self.workers.model = card.model_name if not card.adapter else None
@@ -374,9 +375,7 @@ async def run(config: Config) -> int:
     def stop(name: str) -> None:
         log.info("stopping", signal=name, live_turns=service.driver.live_turns)
         stopping.set()
-        if leaving:  # told twice
-            runtime.shutdown()
-        else:
+        if not leaving:
             leaving.add(loop.create_task(leave()))
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -21,6 +21,8 @@ from tao_dynamo.shell.relay import Chunk, plain
 HEAD = struct.Struct(">QQQ")
 SENTINEL = b'"sentinel"'
 _LARGEST = 1 << 30
+LARGEST = 32 << 20
+"""Bytes of a request that Dynamo 1.6 takes, unless ``DYN_TCP_MAX_MESSAGE_SIZE`` says otherwise."""
 _ONE_TOKEN = b"\xa9token_ids\x91"
 """How a list of one token begins."""
 _TOKENS = ((b"\xcd", 2), (b"\xce", 4))
@@ -94,6 +96,12 @@ def signal(word: str) -> bytes:
     """``stop`` or ``kill``, said to a worker over the connection of its answer."""
     text = msgspec.json.encode(word)
     return HEAD.pack(len(text), 0, 0) + text
+
+
+def largest(env: Mapping[str, str]) -> int:
+    """Bytes of the largest request that is taken. A value that Dynamo cannot read, it does without, and so do we."""
+    text = env.get("DYN_TCP_MAX_MESSAGE_SIZE", "")
+    return int(text) if text.isascii() and text.isdigit() else LARGEST
 
 
 class Messages:

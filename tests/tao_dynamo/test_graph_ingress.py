@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,8 @@ async def test_a_router_stopped_in_mid_turn_finishes_it_and_then_is_not_to_be_fo
             lines = answer.aiter_lines()
             await anext(lines)
             stopping = asyncio.create_task(asyncio.to_thread(stack.stop, "tao-router"))
+            await eventually(lambda: events(stack, "stopping"))
+            stack.kill("tao-router", signal.SIGTERM)  # told twice, it goes no faster
             rest = [line async for line in lines if line]
         assert rest[-1] == "data: [DONE]"
         assert '"finish_reason":"length"' in rest[-2]

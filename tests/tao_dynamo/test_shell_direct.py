@@ -72,6 +72,19 @@ async def test_plain_chunks_are_known_by_their_bytes_from_a_workers_first_answer
     assert second == first | {"token_ids": list(range(1000, 1030))}
 
 
+async def test_a_request_too_large_for_a_worker_is_not_sent_and_disturbs_nobody(departures: Departures) -> None:
+    plane = Plane(Pace(), lambda fault: ValueError(f"{fault.group}: {fault.text}"), departures, largest=2000)
+    async with running(Worker(count_to)) as worker:
+        answer = await plane.send({"n": 3}, 7, worker.address, Context("r1"))
+        with pytest.raises(ValueError, match=r"InvalidRequest: .* takes 2\d\d\d bytes .* at most 2000 are taken"):
+            await plane.send({"n": 3, "more": "x" * 2000}, 7, worker.address, Context("r2"))
+        assert await tokens(answer) == [0, 1, 2]
+        assert await tokens(await plane.send({"n": 1}, 7, worker.address, Context("r3"))) == [0]
+        assert len(worker.controls) == 2
+    assert not plane.distrusted
+    await plane.close()
+
+
 async def test_a_worker_that_nobody_answers_for_is_gone(plane: Plane) -> None:
     async with running(Worker(count_to)) as worker:
         address = worker.address

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dynamo.runtime import Context
 
 from kv_events.types import NodeId
 from tao_dynamo.shell.answers import GoneError
 from tao_dynamo.shell.dynamo_client import DynamoDiscovery, Forwarder
+from tao_dynamo.shell.ingress_wire import Request
+from tao_dynamo.shell.reply import Reply
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -23,6 +27,7 @@ class FakeClient:
     def __init__(self, live: list[int]) -> None:
         self.live = live
         self.go_on = asyncio.Event()
+        self.context: Any = None
 
     def instance_ids(self) -> list[int]:
         return self.live
@@ -30,7 +35,8 @@ class FakeClient:
     def instances(self) -> list[Any]:
         return [SimpleNamespace(instance_id=one, transport=SimpleNamespace(address="a:1/x")) for one in self.live]
 
-    async def direct(self, _request: Any, _worker_id: int, **_more: Any) -> AsyncIterator[dict[str, Any]]:
+    async def direct(self, _request: Any, _worker_id: int, **more: Any) -> AsyncIterator[dict[str, Any]]:
+        self.context = more["context"]
         return self._chunks()
 
     async def _chunks(self) -> AsyncIterator[dict[str, Any]]:
@@ -106,3 +112,16 @@ async def test_a_worker_that_left_is_heard_of_though_its_address_was_never_known
     discovery.instance_ids()
     with pytest.raises(GoneError, match="Stream ended before"):
         await asyncio.wait_for(pouring, 10)
+
+
+async def test_for_a_turn_that_came_in_directly_dynamos_client_has_a_context_of_its_own_kind() -> None:
+    client = FakeClient([7])
+    reply = Reply(Request("r1", {}, "", "s", {}, {"tenant": "a"}), (int(socket.AF_INET), ("127.0.0.1", 1)))
+    await Forwarder(client, DynamoDiscovery(client, FakeWatch))({}, NodeId(7, 0), reply)
+    assert isinstance(client.context, Context)
+    assert client.context.id() == "r1"
+    assert client.context.metadata["tenant"] == "a"
+    assert not client.context.is_stopped()
+    reply.close()
+    await asyncio.sleep(0)
+    assert client.context.is_stopped()

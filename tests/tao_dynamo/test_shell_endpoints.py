@@ -13,7 +13,7 @@ import pytest
 from dynamo.llm import exceptions as errors
 
 from tao_dynamo.shell import endpoints as module
-from tao_dynamo.shell.endpoints import DRAIN_VARIABLE, LARGEST_VARIABLE, Endpoints
+from tao_dynamo.shell.endpoints import DRAIN_VARIABLE, Endpoints
 from tao_dynamo.shell.wire import Address
 from tests.tao_dynamo.ingress_world import Frontend, Heard, caller, chunk, eventually
 
@@ -181,7 +181,7 @@ async def test_a_refusal_is_told_as_dynamo_tells_it(world: World, caplog: pytest
 
 
 async def test_the_largest_request_is_dynamos_own_setting(world: World) -> None:
-    world.env[LARGEST_VARIABLE] = "100"
+    world.env["DYN_TCP_MAX_MESSAGE_SIZE"] = "100"
     await world.start()
     address = world.runtime.address()
     async with caller(address.port) as calling:
@@ -212,7 +212,7 @@ async def test_where_that_cannot_be_turns_come_in_by_dynamos_server(
     await world.endpoints.leave(world.env)
 
 
-@pytest.mark.parametrize("why", ["option", "plane", "TLS"])
+@pytest.mark.parametrize("why", ["option", "plane", "TLS", "port"])
 async def test_it_is_not_tried_where_it_is_not_wanted_or_not_understood(
     world: World, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
@@ -221,6 +221,8 @@ async def test_it_is_not_tried_where_it_is_not_wanted_or_not_understood(
         world.config.direct_streams = False
     elif why == "plane":
         world.env["DYN_REQUEST_PLANE"] = "nats"
+    elif why == "port":
+        world.env["DYN_TCP_RPC_PORT"] = "23456"
     else:
         world.env["DYN_TCP_TLS_CERT_PATH"] = "cert.pem"
     await world.start(direct=False)

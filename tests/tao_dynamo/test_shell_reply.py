@@ -13,7 +13,7 @@ import pytest
 
 from tao_dynamo.shell import ingress_wire, reply
 from tao_dynamo.shell.ingress_wire import Request
-from tao_dynamo.shell.reply import FAREWELL_S, Reply
+from tao_dynamo.shell.reply import CONNECT_S, FAREWELL_S, Reply
 from tests.tao_dynamo.ingress_world import LAST_CHUNK, Frontend, chunk, eventually, nothing_left
 from tests.tao_dynamo.reply_world import LARGE, answering, left, look, made
 
@@ -222,19 +222,49 @@ async def test_a_client_that_cannot_be_connected_to_has_left(how: str, ends: boo
         assert one.said
 
 
-async def test_no_file_descriptor_to_be_had_is_a_client_that_left(
-    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("short_of", ["file descriptors", "ports"])
+async def test_what_cannot_be_connected_for_want_of_anything_is_kept_and_tried_again(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch, short_of: str
 ) -> None:
-    def none(*_args: int) -> socket.socket:
-        raise OSError(errno.EMFILE, "too many open files")
+    class Short(socket.socket):
+        def __init__(self, *args: int) -> None:
+            if short_of == "file descriptors":
+                raise OSError(errno.EMFILE, "too many open files")
+            super().__init__(*args)
 
-    one = answering(frontend)
+        def connect_ex(self, _address: object) -> int:
+            return errno.EADDRNOTAVAIL
+
+    one, other = answering(frontend), answering(frontend)
     with monkeypatch.context() as patch:
-        patch.setattr(reply.socket, "socket", none)
-        one.put([chunk(1)])
-    assert one.closed
-    assert one.is_killed()
-    one.end()
+        patch.setattr(reply.socket, "socket", Short)
+        for number in range(3):
+            one.put([chunk(number)])
+            look(one)
+        one.end()
+        other.put([chunk(7)])
+        look(other, CONNECT_S + 1.0)
+        assert not one.is_stopped()
+        assert not one.said
+        # For ever it is not tried.
+        assert other.is_killed()
+        assert other.trouble is not None
+    look(one)
+    heard = await frontend.accept()
+    assert await heard.whole() == [chunk(0), chunk(1, 2)]  # what waits is joined
+    assert heard.answer.over
+    assert one.said
+    one.close()
+
+
+async def test_a_client_that_talks_without_end_is_closed(frontend: Frontend) -> None:
+    one = answering(frontend)
+    one.put([chunk(1)])
+    heard = await frontend.accept()
+    await heard.until(1)
+    heard.socket.send(bytes(64_000))
+    await left(one)
+    assert one.is_stopped()
 
 
 async def test_a_client_that_does_not_close_is_closed(frontend: Frontend) -> None:
