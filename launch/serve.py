@@ -23,6 +23,7 @@ from launch.processes import shell_words
 from launch.stack import Stack
 from tao_dynamo import __version__
 from tao_dynamo.errors import StackError, TaoError, UsageError
+from tao_dynamo.shell.sockets import allow_many
 
 _SERVICE_OPTION = re.compile(r"--[A-Za-z_]\w*\.")
 
@@ -147,6 +148,7 @@ def _serve(arguments: argparse.Namespace, service_words: list[str]) -> int:
 
 
 def _run(graph: str, stack: Stack) -> int:
+    allow_many()  # the processes inherit it
     site = stack.assembly.site
     stopping = threading.Event()
 

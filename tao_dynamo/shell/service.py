@@ -48,6 +48,7 @@ from tao_dynamo.shell.loop import Driver
 from tao_dynamo.shell.metrics import Metrics
 from tao_dynamo.shell.prompts import Prompts
 from tao_dynamo.shell.snapshot import snapshot
+from tao_dynamo.shell.sockets import allow_many
 from tao_dynamo.shell.sources import Sources
 from tao_dynamo.shell.tenants import Tenants
 from tao_dynamo.shell.workers import Card, Workers, mismatch
@@ -359,6 +360,7 @@ async def _runtime(loop: asyncio.AbstractEventLoop, config: Config) -> Distribut
 async def run(config: Config) -> int:
     """Run a router until it is told to stop; returns the exit status."""
     loop = asyncio.get_running_loop()
+    log.info("file_descriptors", limit=allow_many())
     runtime = await _runtime(loop, config)
     service = Service(runtime, config)
     stopping = asyncio.Event()

@@ -4,7 +4,25 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
+
+ENOUGH = 1 << 16
+"""File descriptors; a turn takes two while it runs. Beyond this other things end first."""
+
+
+def allow_many() -> int:
+    """Allow this process as many file descriptors as it may have, up to enough; returns how many.
+
+    A shell's usual limit is 1,024, which is less than 500 turns at once.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    return soft
 
 
 def prompt_and_watched(sock: socket.socket | None) -> None:
