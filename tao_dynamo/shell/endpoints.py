@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from dynamo.common.utils.token_ids import token_ids_to_list
+from dynamo.llm.exceptions import HttpError
 from dynamo.runtime import DistributedRuntime
 
 from tao_dynamo.errors import DiscoveryError, WireError
 from tao_dynamo.shell import status
 from tao_dynamo.shell.config import Config
 from tao_dynamo.shell.direct import hindrance
-from tao_dynamo.shell.failures import DynamoFailures
+from tao_dynamo.shell.failures import OVERLOADED, DynamoFailures
 from tao_dynamo.shell.handler import Handler
 from tao_dynamo.shell.ingress import Ingress
 from tao_dynamo.shell.kv_router import OnCall
@@ -24,8 +25,9 @@ from tao_dynamo.shell.outlet import Push, threads
 from tao_dynamo.shell.readdress import readdress
 from tao_dynamo.shell.relay import Chunk
 from tao_dynamo.shell.reply import Reply
+from tao_dynamo.shell.sockets import turns_at_once
 from tao_dynamo.shell.sources import Sources
-from tao_dynamo.shell.wire import Address, largest
+from tao_dynamo.shell.wire import Address, largest, whole
 
 log = Events("tao.endpoints")
 
@@ -53,7 +55,9 @@ class Endpoints:
         self._pushers = threads()
         self._ingress: Ingress | None = None
         self._turns: Any = None
-        self._told_to_leave = False
+        self._draining: asyncio.Future[None] | None = None
+        self._leaving = False
+        self._most = turns_at_once()
 
     async def serve(self, runtime: DistributedRuntime, config: Config, env: Mapping[str, str]) -> None:
         """Serve until the runtime ends."""
@@ -71,20 +75,20 @@ class Endpoints:
             because = (_fixed_port(env) or hindrance(env)) if config.direct_streams else "--no-tao-direct-streams"
             if not because:
                 because = await self._go_direct(config.path(TURNS), env, serving)
-            if because:
+            if because and not self._leaving:
                 log.info("turns_by_dynamo", because=because)
             await asyncio.gather(*serving)
-            if self._ingress is not None and not self._told_to_leave:
+            if self._ingress is not None:
                 # The runtime ends by itself when it loses its lease in discovery, and Dynamo's server then waits too.
                 self._ingress.leave()
-                await self._drain(self._ingress, env)
+                await self._drained(self._ingress, env)
         finally:
             for one in serving:
                 one.cancel()
 
     async def leave(self, env: Mapping[str, str]) -> None:
         """Be found no longer, and let the turns finish that came in here; Dynamo's server waits for its own."""
-        self._told_to_leave = True
+        self._leaving = True
         if self._ingress is None:
             return
         self._ingress.leave()
@@ -92,10 +96,12 @@ class Endpoints:
             await self._turns.unregister_endpoint_instance()
         except Exception as error:  # noqa: BLE001 - it leaves all the same
             log.warning("not_withdrawn", error=error)
-        await self._drain(self._ingress, env)
+        await self._drained(self._ingress, env)
 
     async def close(self) -> None:
         """Stop everything that is ours."""
+        if self._draining is not None:
+            self._draining.cancel()
         if self._ingress is not None:
             await self._ingress.close()
         self._pushers.shutdown(wait=False, cancel_futures=True)
@@ -139,10 +145,16 @@ class Endpoints:
 
     # --- inside
 
+    async def _drained(self, ingress: Ingress, env: Mapping[str, str]) -> None:
+        """Let the turns finish: once, whoever asks first, and however many wait for it."""
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain(ingress, env))
+        await asyncio.shield(self._draining)
+
     async def _drain(self, ingress: Ingress, env: Mapping[str, str]) -> None:
-        within_s = _number(env.get(DRAIN_VARIABLE), math.inf)
-        if not await ingress.drained(within_s):
-            log.warning("not_drained", variable=DRAIN_VARIABLE, seconds=within_s)
+        seconds = whole(env.get(DRAIN_VARIABLE))
+        if not await ingress.drained(math.inf if seconds is None else seconds):
+            log.warning("not_drained", variable=DRAIN_VARIABLE, seconds=seconds)
 
     async def _go_direct(self, path: str, env: Mapping[str, str], serving: list[asyncio.Future[None]]) -> str:
         """Take turns by an ingress of our own. Returns why it cannot be: Dynamo's server then goes on taking them."""
@@ -178,6 +190,11 @@ class Endpoints:
         return None
 
     async def _turn(self, request: dict[str, Any], reply: Reply) -> None:
+        if self._ingress is not None and self._ingress.serving > self._most:
+            # Workers' answers could not be accepted any longer, of turns that run already.
+            text = f"{self._most} turns at once are as many as the router may have file descriptors for"
+            log.warning("turn_refused", request=reply.id(), text=text)
+            raise HttpError(OVERLOADED, text)
         await self._handler.serve(request, reply, reply)
 
     async def _push(self, request: dict[str, Any], context: Any, outlet: Push) -> AsyncIterator[Chunk]:
@@ -191,14 +208,6 @@ class Endpoints:
             await outlet.drained()
         return
         yield
-
-
-def _number(text: str | None, otherwise: float) -> float:
-    """A variable of Dynamo's; what it cannot read, it does without, and so do we."""
-    try:
-        return float(text) if text else otherwise
-    except ValueError:
-        return otherwise
 
 
 def _fixed_port(env: Mapping[str, str]) -> str:

@@ -72,6 +72,11 @@ class Ingress:
         prompt_and_watched(self._server.sockets[0])
         return int(self._server.sockets[0].getsockname()[1])
 
+    @property
+    def serving(self) -> int:
+        """Requests that are being served."""
+        return len(self._running)
+
     def leave(self) -> None:
         """Be about to leave: frontends give up requests whose answer has not been connected to them by then."""
         self._leaving = True
@@ -153,7 +158,11 @@ class Ingress:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for reply in list(self._replies):
-            reply.look(now)
+            try:
+                reply.look(now)
+            except Exception:
+                log.exception("look_failed", request=reply.id())
+                reply.close()
             if reply.closed:
                 self._replies.discard(reply)
                 if reply.trouble is not None:

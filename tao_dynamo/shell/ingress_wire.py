@@ -95,9 +95,9 @@ class Requests:
                 break
             body = size + 4
             length = _LONG.unpack_from(rest, size)[0]
-            if length > self._largest:
+            if body - at + length > self._largest:
                 rest.clear()
-                raise WireError(f"a request of {length} bytes; at most {self._largest} are taken")
+                raise WireError(f"a request of {body - at + length} bytes; at most {self._largest} are taken")
             if end < body + length:
                 break
             at = body + length

@@ -52,7 +52,7 @@ class Reply:
         self._held = b""
         self._holding: asyncio.TimerHandle | None = None
         self._behind: list[Chunk] = []
-        self._ending: bytes | None = None
+        self._ending: bytes | None = None  # how it ends, once that is known; nothing, once that is said
         self._word = ""
         self._leaving: asyncio.Future[bool] | None = None
         self._close_by = math.inf
@@ -63,7 +63,7 @@ class Reply:
     @property
     def said(self) -> bool:
         """Whether all is on its way to the client, or the client has left."""
-        return self.closed or (self._close_by < math.inf and self._ending is None and not self._line.full)
+        return self.closed or (self._ending == b"" and not self._line.full)
 
     # --- the context, as Dynamo's
 
@@ -172,12 +172,13 @@ class Reply:
 
     def _caught_up(self) -> None:
         """The client has read what there was: give it the rest."""
-        ending, self._ending = self._ending, None
-        data = b"".join([*map(wire.chunk, join(self._behind)), ending or b""])
+        data = b"".join([*map(wire.chunk, join(self._behind)), self._ending or b""])
         self._behind = []
+        if self._ending is not None:
+            self._ending = b""
         if data:
             self._say(data)
-        if ending is not None and not self._line.full:
+        if self._ending is not None and not self._line.full:
             self._close_by = self._loop.time() + FAREWELL_S
 
     def _leave(self, word: str) -> None:
@@ -219,7 +220,7 @@ class _Line:
         return bool(self._kept)
 
     def send(self, data: bytes) -> None:
-        """Send, or keep; connects first if need be.
+        """Send, or keep; connects first if need be. To be called while nothing is kept, or there is no connection yet.
 
         Raises:
             OSError: there is no connection to be had, or it has broken.
@@ -232,9 +233,6 @@ class _Line:
             data = self._first + data
         if self._socket is None:
             self._socket = self._connected()
-        elif self._kept:
-            self._kept = memoryview(data)  # and its writer is at it
-            return
         if self._socket is None:
             self._kept = memoryview(data)
             return

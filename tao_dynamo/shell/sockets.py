@@ -9,6 +9,8 @@ import socket
 
 ENOUGH = 1 << 16
 """File descriptors; a turn takes two while it runs. Beyond this other things end first."""
+OTHERS = 100
+"""File descriptors for all else."""
 
 
 def allow_many() -> int:
@@ -22,7 +24,13 @@ def allow_many() -> int:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
-    return soft
+    return ENOUGH if soft == resource.RLIM_INFINITY else soft
+
+
+def turns_at_once() -> int:
+    """How many turns there are file descriptors for."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (ENOUGH if soft == resource.RLIM_INFINITY else max(2, soft - OTHERS)) // 2
 
 
 def prompt_and_watched(sock: socket.socket | None) -> None:

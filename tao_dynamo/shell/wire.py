@@ -99,9 +99,14 @@ def signal(word: str) -> bytes:
 
 
 def largest(env: Mapping[str, str]) -> int:
-    """Bytes of the largest request that is taken. A value that Dynamo cannot read, it does without, and so do we."""
-    text = env.get("DYN_TCP_MAX_MESSAGE_SIZE", "")
-    return int(text) if text.isascii() and text.isdigit() else LARGEST
+    """Bytes of the largest request that is taken."""
+    return whole(env.get("DYN_TCP_MAX_MESSAGE_SIZE")) or LARGEST
+
+
+def whole(text: str | None) -> int | None:
+    """A whole number as Dynamo reads its variables; None: it cannot, and does without."""
+    text = text or ""
+    return int(text) if text.isascii() and text.removeprefix("+").isdigit() else None
 
 
 class Messages:

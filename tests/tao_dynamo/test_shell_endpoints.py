@@ -252,7 +252,7 @@ async def test_leaving_withdraws_the_record_and_lets_turns_finish(
 async def test_a_turn_that_takes_too_long_is_broken_off(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await world.start()
     heard = await world.ask()
-    world.env[DRAIN_VARIABLE] = "0.05"
+    world.env[DRAIN_VARIABLE] = "0"
     await world.endpoints.leave(world.env)
     assert events(caplog) == ["not_drained"]
     await world.endpoints.close()
@@ -260,7 +260,7 @@ async def test_a_turn_that_takes_too_long_is_broken_off(world: World, caplog: py
     assert not heard.answer.over
 
 
-@pytest.mark.parametrize("text", ["", "soon"])
+@pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "0.05", " 0", "0_0"])
 async def test_without_a_readable_limit_it_waits(world: World, text: str) -> None:
     await world.start()
     heard = await world.ask()
@@ -285,6 +285,36 @@ async def test_a_runtime_that_ends_by_itself_lets_turns_finish_too(world: World)
     await world.serving
     assert await heard.whole() == [chunk(1)]
     assert heard.answer.over
+
+
+async def test_a_runtime_that_ends_while_it_is_left_lets_turns_finish_too(world: World) -> None:
+    await world.start()
+    heard = await world.ask()
+    leaving = asyncio.create_task(world.endpoints.leave(world.env))
+    await eventually(lambda: not world.runtime.file.exists())
+    world.runtime.ended.set()
+    await asyncio.sleep(0.05)
+    assert world.serving is not None
+    assert not world.serving.done()
+    world.handler.may_end.set()
+    await leaving
+    await world.serving
+    assert await heard.whole() == [chunk(1)]
+
+
+async def test_more_turns_than_there_are_file_descriptors_for_are_refused(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.endpoints._most = 1
+    await world.start()
+    first = await world.ask()
+    second = await world.ask()
+    assert await second.whole() == []
+    assert second.answer.fault is not None
+    assert second.answer.fault.kind == "ResourceExhausted"
+    assert events(caplog) == ["turn_refused"]
+    world.handler.may_end.set()
+    assert await first.whole() == [chunk(1)]
 
 
 class Sender:

@@ -125,7 +125,7 @@ async def test_a_request_too_large_ends_its_connection_and_no_other(
 ) -> None:
     async with caller(world.port) as stranger:
         stranger.writer.write(world.request({"n": 1}) + b"\0\1p\0\2{}\xff\xff\xff\xff")
-        words = b"a request of 4294967295 bytes; at most 33554432 are taken"
+        words = b"a request of 4294967306 bytes; at most 33554432 are taken"
         assert await stranger.answers(2) == [b"", words]
         assert await stranger.reader.read() == b""
     assert events(caplog) == ["request_not_read"]
@@ -144,6 +144,29 @@ async def test_refusals_that_nobody_reads_are_not_piled_up(world: World) -> None
         assert all(transport.get_write_buffer_size() < 1 << 20 for transport in world.ingress._callers)
     answers = await world.caller.answers(count)
     assert {len(words) for words in answers} == {200}
+
+
+async def test_a_look_that_fails_ends_one_reply_and_not_the_looking(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = asyncio.Event()
+
+    async def wait(_request: dict[str, Any], _reply: Reply) -> None:
+        await may_end.wait()
+
+    world.serve = wait
+    await world.caller.ask(world.request({}))
+    await (await world.frontend.accept()).piece()
+    (one,) = world.replies
+    with monkeypatch.context() as patch:
+        patch.setattr(Reply, "look", lambda _self, _now: 1 / 0)
+        await eventually(lambda: one.closed)
+    assert events(caplog) == ["look_failed"]
+    await world.caller.ask(world.request({}, "s2"))
+    other = await world.frontend.accept()
+    other.socket.close()
+    await eventually(world.replies[-1].is_killed)
+    may_end.set()
 
 
 @pytest.mark.parametrize(("error", "logged"), [(ValueError("say less"), False), (KeyError("ours"), True)])

@@ -127,7 +127,10 @@ async def test_the_end_itself_may_have_to_wait(frontend: Frontend) -> None:
     assert heard.answer.fault is not None
     assert heard.answer.over
     await eventually(lambda: one.said)
-    one.close()
+    look(one, FAREWELL_S - 1.0)
+    assert not one.closed
+    look(one, FAREWELL_S + 1.0)
+    assert one.closed
 
 
 async def test_a_client_that_never_reads_is_broken_off_in_the_end(frontend: Frontend) -> None:
