@@ -193,6 +193,7 @@ class Endpoints:
         if self._ingress is not None and self._ingress.serving > self._most:
             # Workers' answers could not be accepted any longer, of turns that run already.
             text = f"{self._most} turns at once are as many as the router may have file descriptors for"
+            self._handler.counters["refused_descriptors"] += 1
             log.warning("turn_refused", request=reply.id(), text=text)
             raise HttpError(OVERLOADED, text)
         await self._handler.serve(request, reply, reply)

@@ -22,7 +22,6 @@ FAREWELL_S = 5.0
 """How long the other side has to close, once everything is said."""
 STUCK_S = 60.0
 """How long a client has to read the rest of an answer that has ended."""
-
 CONNECT_S = 10.0
 """How long one tries to connect while there are no file descriptors or ports to be had."""
 _MOST_SAID = 1024

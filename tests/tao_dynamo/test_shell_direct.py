@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +16,7 @@ from tao_dynamo.shell.answers import Answer, GoneError, Home
 from tao_dynamo.shell.departures import Departures
 from tao_dynamo.shell.direct import Plane, hindrance
 from tao_dynamo.shell.relay import Pace
+from tests.tao_dynamo.both_ways import both_ways
 from tests.tao_dynamo.direct_world import Batches, Context, Deaf, Talk, Worker, all_begun, count_to, running, tokens
 from tests.tao_dynamo.test_shell_wire import HANDSHAKE, LAST, PROLOGUE, part, plain_chunk
 
@@ -346,15 +345,7 @@ def test_only_known_planes_of_known_versions_are_spoken(env: dict[str, str], ver
 @pytest.mark.dynamo
 def test_it_gives_what_dynamos_own_client_gives() -> None:
     """Against a worker of Dynamo's own, in a process of its own: same chunks, same errors, same cancellation."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.tao_dynamo.direct_parity"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen = both_ways("direct_parity")
     assert set(seen) == {"ok", "empty", "invalid", "value", "runtime", "shutdown", "unavailable", "stopped"}
     for what, (dynamo, direct) in seen.items():
         assert direct == dynamo, what

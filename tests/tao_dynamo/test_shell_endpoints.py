@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ class Handler:
         self.may_end = asyncio.Event()
         self.begun: list[Any] = []
         self.error: Exception | None = None
+        self.counters: Counter[str] = Counter()
 
     async def serve(self, request: dict[str, Any], context: Any, outlet: Any) -> None:
         self.begun.append(request)
@@ -313,6 +315,7 @@ async def test_more_turns_than_there_are_file_descriptors_for_are_refused(
     assert second.answer.fault is not None
     assert second.answer.fault.kind == "ResourceExhausted"
     assert events(caplog) == ["turn_refused"]
+    assert world.handler.counters["refused_descriptors"] == 1
     world.handler.may_end.set()
     assert await first.whole() == [chunk(1)]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from tao_dynamo.shell import ingress as module
 from tao_dynamo.shell.ingress import Ingress
 from tao_dynamo.shell.reply import Reply
+from tests.tao_dynamo.both_ways import both_ways
 from tests.tao_dynamo.ingress_world import LAST_CHUNK, PATH, Caller, Frontend, caller, chunk, eventually, nothing_left
 
 pytestmark = pytest.mark.timeout(30)
@@ -411,15 +410,7 @@ async def test_a_host_that_is_not_ours_cannot_be_listened_on() -> None:
 @pytest.mark.dynamo
 def test_it_does_what_dynamos_own_server_does() -> None:
     """One handler behind each, in a process of its own: the same bytes, the same context, the same cancellation."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.tao_dynamo.ingress_parity"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen = both_ways("ingress_parity")
     assert {"ok", "empty", "invalid", "overloaded", "unavailable", "bad", "cancelled", "stop", "kill"} < set(seen)
     for what, (dynamo, ours) in seen.items():
         assert ours == dynamo, what
